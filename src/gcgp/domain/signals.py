@@ -1,0 +1,299 @@
+"""Sets of signals: values on the vertices of domains, ragged and flat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from gcgp.domain.chart import Domains
+from gcgp.domain.graphs import Graphs, take_segments
+from gcgp.domain.grids import Grids
+
+
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """N signals; signal `n` has `values[offsets[n]:offsets[n + 1]]` on `domains[domain_of[n]]`.
+
+    Made by `from_images`, `from_graphs`, `on_graph` and `from_pyg`. Indexing by a number, a slice, a mask
+    or an array of numbers gives `Signals` again, so scikit-learn's splitters work on it.
+
+    >>> import numpy as np
+    >>> signals = Signals.from_images(np.zeros((5, 28, 28)))
+    >>> len(signals), signals.channels, len(signals[[0, 3]])
+    (5, 1, 2)
+    """
+
+    values: Float[np.ndarray, "total_vertices channels"]
+    offsets: Int[np.ndarray, "signals_plus_1"]
+    domains: Domains
+    domain_of: Int[np.ndarray, "signals"]
+
+    @classmethod
+    def from_images(cls, images: ArrayLike | Sequence[ArrayLike]) -> Signals:
+        """Images `[N, H, W]` or `[N, H, W, C]`, or a list of `[H, W]` or `[H, W, C]` of any sizes.
+
+        Numbers are taken as they are; integers become float32.
+
+        >>> Signals.from_images([np.zeros((4, 4)), np.zeros((6, 5))]).vertex_counts.tolist()
+        [16, 30]
+        """
+        items = _image_items(images)
+        shapes = np.array([image.shape[:2] for image in items], dtype=np.int64)
+        unique, domain_of = np.unique(shapes, axis=0, return_inverse=True)
+        flat = [image.reshape(-1, 1 if image.ndim == 2 else image.shape[2]) for image in items]
+        return _assembled(flat, Grids(unique), domain_of.reshape(-1))
+
+    @classmethod
+    def from_graphs(
+        cls,
+        values: Sequence[ArrayLike],
+        edges: Sequence[ArrayLike],
+        edge_weights: Sequence[ArrayLike] | None = None,
+        coordinates: Sequence[ArrayLike] | None = None,
+    ) -> Signals:
+        """One graph per signal: values `[V]` or `[V, d]`, edges `[E, 2]`, weights `[E]`, coordinates `[V, k]`.
+
+        Edges are undirected; their weights are lengths. See `Graphs`.
+
+        >>> triangle = [[0, 1], [1, 2], [2, 0]]
+        >>> Signals.from_graphs([[1.0, 2.0, 3.0]], [triangle]).vertex_counts.tolist()
+        [3]
+        """
+        items = [_as_channels(item, f"graph {i}") for i, item in enumerate(values)]
+        graphs = _checked_graphs([len(item) for item in items], edges, edge_weights, coordinates)
+        return _assembled(items, graphs, np.arange(len(items)))
+
+    @classmethod
+    def on_graph(
+        cls,
+        values: ArrayLike,
+        edges: ArrayLike,
+        edge_weights: ArrayLike | None = None,
+        coordinates: ArrayLike | None = None,
+    ) -> Signals:
+        """N signals `[N, V]` or `[N, V, d]` on one graph, such as a sensor network.
+
+        >>> Signals.on_graph(np.zeros((10, 3)), [[0, 1], [1, 2]]).vertex_counts.tolist()[:2]
+        [3, 3]
+        """
+        stack = np.asarray(values)
+        if stack.ndim not in (2, 3):
+            raise ValueError(f"values: expected shape [N, V] or [N, V, d], got {stack.shape}")
+        items = [_as_channels(item, f"signal {i}") for i, item in enumerate(stack)]
+        graphs = _checked_graphs(
+            [stack.shape[1]],
+            [edges],
+            None if edge_weights is None else [edge_weights],
+            None if coordinates is None else [coordinates],
+        )
+        return _assembled(items, graphs, np.zeros(len(items), dtype=np.int64))
+
+    @classmethod
+    def from_pyg(cls, data: Iterable[Any]) -> Signals:
+        """PyTorch Geometric `Data` with `x` and `edge_index`, and `pos` and `edge_weight` if there."""
+        from gcgp.domain.pyg import from_pyg
+
+        return from_pyg(data)
+
+    def to_pyg(self) -> list[Any]:
+        """One PyTorch Geometric `Data` per signal; needs the extra `graphs`."""
+        from gcgp.domain.pyg import to_pyg
+
+        return to_pyg(self)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Signals]) -> Signals:
+        """All signals of all parts, in order."""
+        if not parts:
+            raise ValueError("signals: nothing to concatenate")
+        for i, part in enumerate(parts):
+            if type(part.domains) is not type(parts[0].domains):
+                raise ValueError(
+                    f"part {i}: its domains are {type(part.domains).__name__}, "
+                    f"those of part 0 {type(parts[0].domains).__name__}"
+                )
+            if part.channels != parts[0].channels:
+                raise ValueError(f"part {i}: {part.channels} channels, part 0 has {parts[0].channels}")
+        domains, places = type(parts[0].domains).concatenate([part.domains for part in parts])
+        counts = np.concatenate([part.vertex_counts for part in parts])
+        return cls(
+            np.concatenate([part.values for part in parts]),
+            np.concatenate([[0], np.cumsum(counts)]),
+            domains,
+            np.concatenate([place[part.domain_of] for part, place in zip(parts, places, strict=True)]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.domain_of)
+
+    @property
+    def shape(self) -> tuple[int]:
+        """`(N,)`: how scikit-learn counts samples."""
+        return (len(self),)
+
+    @property
+    def channels(self) -> int:
+        """Number of values at each vertex."""
+        return self.values.shape[1]
+
+    @property
+    def vertex_counts(self) -> Int[np.ndarray, "signals"]:
+        """Number of vertices of each signal."""
+        return np.diff(self.offsets)
+
+    def __getitem__(self, key: Any) -> Signals:
+        if isinstance(key, tuple):  # scikit-learn indexes with (key, ...)
+            if len(key) != 2 or key[1] is not Ellipsis:
+                raise IndexError(f"signals have one axis; the index was {key!r}")
+            key = key[0]
+        if isinstance(key, slice):
+            chosen = np.arange(len(self))[key]
+        else:
+            chosen = np.atleast_1d(np.arange(len(self))[np.asarray(key)])
+        used, domain_of = np.unique(self.domain_of[chosen], return_inverse=True)
+        positions, offsets = take_segments(self.offsets, chosen)
+        contiguous = len(chosen) > 0 and bool(np.all(np.diff(chosen) == 1))
+        values = (
+            self.values[self.offsets[chosen[0]] : self.offsets[chosen[-1] + 1]]
+            if contiguous
+            else self.values[positions]
+        )
+        return Signals(values, offsets, self.domains.take(used), domain_of.reshape(-1))
+
+    def __iter__(self) -> Iterator[Signals]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        counts = self.vertex_counts
+        sizes = "no" if len(counts) == 0 else _span(int(counts.min()), int(counts.max()))
+        return (
+            f"Signals({len(self)} signals on {type(self.domains).__name__.lower()}, "
+            f"{sizes} vertices, {self.channels} channels)"
+        )
+
+
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _image_items(images: ArrayLike | Sequence[ArrayLike]) -> list[np.ndarray]:
+    if isinstance(images, np.ndarray) or hasattr(images, "__array__"):
+        stack = np.asarray(images)
+        if stack.ndim not in (3, 4):
+            raise ValueError(f"images: expected shape [N, H, W] or [N, H, W, C], got {stack.shape}")
+        return list(_as_float(stack, "images"))
+    items = [_as_float(np.asarray(image), f"image {i}") for i, image in enumerate(images)]  # type: ignore[arg-type]
+    for i, image in enumerate(items):
+        if image.ndim not in (2, 3):
+            raise ValueError(f"image {i}: expected shape [H, W] or [H, W, C], got {image.shape}")
+    return items
+
+
+def _as_float(array: np.ndarray, item: str) -> np.ndarray:
+    if array.dtype.kind in "fiub":
+        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    raise ValueError(f"{item}: values must be real numbers, got dtype {array.dtype}")
+
+
+def _as_channels(item: ArrayLike, name: str) -> Float[np.ndarray, "vertices channels"]:
+    try:
+        values = np.asarray(item)
+    except ValueError as error:
+        raise ValueError(f"{name}: values are no rectangular array") from error
+    if values.ndim not in (1, 2):
+        raise ValueError(f"{name}: values must have shape [V] or [V, d], got {values.shape}")
+    return _as_float(values, name).reshape(len(values), -1 if values.size else max(values.shape[1:], default=1))
+
+
+def _assembled(items: list[np.ndarray], domains: Domains, domain_of: np.ndarray) -> Signals:
+    """The set of all items, once every value has been checked."""
+    if not items:
+        raise ValueError("signals: the set is empty (0 signals)")
+    for i, item in enumerate(items):
+        if len(item) == 0:
+            raise ValueError(f"signal {i}: values has no vertices (shape {item.shape})")
+        if item.shape[1] == 0 or item.shape[1] != items[0].shape[1]:
+            raise ValueError(f"signal {i}: {item.shape[1]} channels, signal 0 has {items[0].shape[1]}")
+    values = np.concatenate(items)
+    offsets = np.concatenate([[0], np.cumsum([len(item) for item in items])])
+    check_finite(values, offsets, "values")
+    return Signals(values, offsets, domains, domain_of)
+
+
+def check_finite(array: np.ndarray, offsets: np.ndarray, field: str, item: str = "signal") -> None:
+    """Raise a ValueError that names the first place that is NaN or infinite."""
+    if np.isfinite(array).all():
+        return
+    place = np.argwhere(~np.isfinite(array))[0]
+    index = int(np.searchsorted(offsets, place[0], side="right") - 1)
+    within = [int(place[0] - offsets[index]), *map(int, place[1:])]
+    raise ValueError(f"{item} {index}: {field} at {within} is {array[tuple(place)]}; it must be finite")
+
+
+def _checked_graphs(
+    vertex_counts: Sequence[int],
+    edges: Sequence[ArrayLike],
+    edge_weights: Sequence[ArrayLike] | None,
+    coordinates: Sequence[ArrayLike] | None,
+) -> Graphs:
+    for field, given in (("edges", edges), ("edge_weights", edge_weights), ("coordinates", coordinates)):
+        if given is not None and len(given) != len(vertex_counts):
+            raise ValueError(f"{field}: {len(given)} items for {len(vertex_counts)} graphs")
+    edge_items = [_checked_edges(item, i, vertex_counts[i]) for i, item in enumerate(edges)]
+    edge_offsets = np.concatenate([[0], np.cumsum([len(item) for item in edge_items])]).astype(np.int64)
+    vertex_offsets = np.concatenate([[0], np.cumsum(vertex_counts)]).astype(np.int64)
+    weights = locations = None
+    if edge_weights is not None:
+        items = [np.asarray(item, dtype=np.float64).reshape(-1) for item in edge_weights]
+        for i, item in enumerate(items):
+            if len(item) != len(edge_items[i]):
+                raise ValueError(f"graph {i}: {len(item)} edge_weights for {len(edge_items[i])} edges")
+        weights = np.concatenate(items) if items else np.zeros(0)
+        check_finite(weights, edge_offsets, "edge_weights", "graph")
+        if (weights < 0).any():
+            place = int(np.argmax(weights < 0))
+            graph = int(np.searchsorted(edge_offsets, place, side="right") - 1)
+            raise ValueError(
+                f"graph {graph}: edge_weights[{place - edge_offsets[graph]}] is {weights[place]}; "
+                "a length cannot be negative"
+            )
+    if coordinates is not None:
+        items = [np.asarray(item, dtype=np.float64) for item in coordinates]
+        for i, item in enumerate(items):
+            if item.ndim != 2:
+                raise ValueError(f"graph {i}: coordinates must have shape [V, k], got {item.shape}")
+            if len(item) != vertex_counts[i]:
+                raise ValueError(f"graph {i}: {len(item)} coordinates for {vertex_counts[i]} values")
+            if item.shape[1] != items[0].shape[1]:
+                raise ValueError(
+                    f"graph {i}: coordinates have {item.shape[1]} dimensions, "
+                    f"those of graph 0 {items[0].shape[1]}"
+                )
+        locations = np.concatenate(items) if items else None
+        if locations is not None:
+            check_finite(locations, vertex_offsets, "coordinates", "graph")
+    flat = np.concatenate(edge_items) if edge_items else np.zeros((0, 2), dtype=np.int64)
+    return Graphs(vertex_offsets, flat, edge_offsets, weights, locations)
+
+
+def _checked_edges(item: ArrayLike, graph: int, vertices: int) -> Int[np.ndarray, "edges 2"]:
+    edges = np.asarray(item)
+    if edges.size == 0:
+        return np.zeros((0, 2), dtype=np.int64)
+    if edges.ndim != 2 or edges.shape[1] != 2:
+        raise ValueError(f"graph {graph}: edges must have shape [E, 2], got {edges.shape}")
+    if edges.dtype.kind not in "iu":
+        raise ValueError(f"graph {graph}: edges must be whole numbers, got dtype {edges.dtype}")
+    outside = (edges < 0) | (edges >= vertices)
+    if outside.any():
+        place = int(np.argmax(outside.any(axis=1)))
+        raise ValueError(
+            f"graph {graph}: edges[{place}] is {edges[place].tolist()}, "
+            f"but its vertices are 0 to {vertices - 1}"
+        )
+    return edges.astype(np.int64, copy=False)

@@ -1,0 +1,45 @@
+"""Cholesky factors that survive nearly singular matrices, and say so."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+LARGEST_JITTER = 1e-2
+
+
+class NumericalWarning(RuntimeWarning):
+    """A matrix needed more jitter than it was given."""
+
+
+def stable_cholesky(
+    matrix: Float[Tensor, "M M"], jitter: float, what: str, cause: str
+) -> Float[Tensor, "M M"]:
+    """Lower factor of `matrix` + jitter · mean diagonal · I, in float64; jitter grows tenfold until it works.
+
+    `what` names the matrix and `cause` the likely reason, for the warning and for the error at the end.
+    """
+    matrix = matrix.double()
+    if not torch.isfinite(matrix).all():
+        raise ValueError(f"{what} has entries that are not finite: {cause}")
+    scale = matrix.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
+    current = jitter
+    while True:
+        factor, failed = torch.linalg.cholesky_ex(matrix + current * scale * torch.eye(len(matrix)))
+        if not failed:
+            break
+        current = max(10 * current, 1e-12)
+        if current > LARGEST_JITTER:
+            raise ValueError(
+                f"{what} is not positive definite, even with jitter {LARGEST_JITTER:g}: {cause}"
+            )
+    if current > max(jitter, 1e-12):
+        warnings.warn(
+            f"{what} needed jitter {current:g} instead of {jitter:g}: {cause}",
+            NumericalWarning,
+            stacklevel=2,
+        )
+    return factor

@@ -1,0 +1,89 @@
+"""Closed-form classification: labels as Gaussian targets (Milios et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gcgp.inference.posterior import LOG_2PI, Evidence, Posterior
+from gcgp.inference.softmax import expected_softmax
+from gcgp.inference.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class DirichletClassification:
+    """Targets log α − σ²/2 with noise σ² = log(1/α + 1), where α = α_ε, plus 1 for the true class.
+
+    Each class has two kinds of signals, its own and the others, so the sums over each class
+    (`Statistics` grouped by class, all targets 1) hold all that the C posteriors need.
+    A constant that is the same for all classes is taken off the targets: it changes no probability, and it lets
+    the latent functions start from a mean of zero.
+    """
+
+    alpha: float
+    """α_ε."""
+
+    def level(self, own: bool) -> tuple[float, float]:
+        """Target and noise variance of a signal of the class, or of another one."""
+        alpha = self.alpha + own
+        noise = math.log1p(1 / alpha)
+        return math.log(alpha) - noise / 2, noise
+
+    def offset(self, classes: int) -> float:
+        """Mean target over balanced classes."""
+        return (self.level(True)[0] + (classes - 1) * self.level(False)[0]) / classes
+
+    def targets(
+        self, labels: Int[Tensor, "n"], classes: int
+    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+        """Centred target and noise variance of every signal for every class."""
+        own = torch.nn.functional.one_hot(labels, classes).bool()
+        (t1, n1), (t0, n0) = self.level(True), self.level(False)
+        target = torch.where(own, t1, t0).double() - self.offset(classes)
+        return target, torch.where(own, n1, n0).double()
+
+    def evidence(self, statistics: Statistics, label: int) -> Evidence:
+        """What class `label` learns from all signals."""
+        classes = len(statistics.count)
+        own = torch.zeros(classes, dtype=torch.float64)
+        own[label] = 1.0
+        (t1, n1), (t0, n0) = self.level(True), self.level(False)
+        target = own * t1 + (1 - own) * t0 - self.offset(classes)
+        precision = own / n1 + (1 - own) / n0
+        count = statistics.count
+        return Evidence(
+            gram=torch.einsum("g,gij->ij", precision, statistics.gram),
+            cross=(precision * target) @ statistics.cross,
+            squares=float((precision * target.square()) @ count),
+            residual=float(precision @ statistics.residual),
+            log_noise=float((LOG_2PI - precision.log()) @ count),
+        )
+
+    def posterior(self, statistics: Statistics, variance: float) -> Posterior:
+        """The posteriors of all classes."""
+        solved = [self.evidence(statistics, c).solve(variance) for c in range(len(statistics.count))]
+        weights = torch.stack([weights for weights, _ in solved], dim=1)
+        return Posterior(variance, weights, torch.stack([root for _, root in solved]))
+
+    def bound(self, statistics: Statistics, variance: float) -> float:
+        """The collapsed bound on the targets of all classes."""
+        return sum(self.evidence(statistics, c).bound(variance) for c in range(len(statistics.count)))
+
+    def leave_one_out_loss(
+        self,
+        posterior: Posterior,
+        features: Float[Tensor, "n M"],
+        residual: Float[Tensor, "n"],
+        labels: Int[Tensor, "n"],
+        draws: Float[Tensor, "draws C"],
+    ) -> float:
+        """Mean negative log probability of the label of training signals, each left out in its turn."""
+        targets, noise = self.targets(labels, draws.shape[1])
+        mean, variance = posterior.leave_one_out(features, residual, targets, noise)
+        probabilities = expected_softmax(mean, variance, draws)
+        chosen = probabilities.gather(1, labels[:, None])[:, 0]
+        return float(-chosen.clamp_min(1e-12).log().mean())

@@ -1,0 +1,88 @@
+"""The Bayesian linear model f = Φv, v ~ N(0, s²I), observed with noise that may differ between signals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Posterior of C latent functions, each f_c = φᵀv_c with v_c ~ N(weights_c, s² (L_c L_cᵀ)⁻¹)."""
+
+    variance: float
+    """s², the variance of the GP, by which the base kernel is multiplied."""
+    weights: Float[Tensor, "M C"]
+    roots: Float[Tensor, "C M M"]
+    """L_c, the lower Cholesky factor of I + s² Σ_n φ_n φ_nᵀ / σ²_nc."""
+
+    def mean(self, features: Float[Tensor, "n M"]) -> Float[Tensor, "n C"]:
+        """Posterior means of f."""
+        return features @ self.weights
+
+    def explained_variance(self, features: Float[Tensor, "n M"]) -> Float[Tensor, "n C"]:
+        """Posterior variance of φᵀv, without what the features leave unexplained."""
+        columns = []
+        for root in self.roots:
+            solved = torch.linalg.solve_triangular(root, features.T, upper=False)
+            columns.append(self.variance * solved.square().sum(dim=0))
+        return torch.stack(columns, dim=1)
+
+    def predict(
+        self, features: Float[Tensor, "n M"], residual: Float[Tensor, "n"]
+    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+        """Posterior mean and variance of f."""
+        variance = self.explained_variance(features) + self.variance * residual[:, None]
+        return self.mean(features), variance
+
+    def leave_one_out(
+        self,
+        features: Float[Tensor, "n M"],
+        residual: Float[Tensor, "n"],
+        targets: Float[Tensor, "n C"],
+        noise: Float[Tensor, "n C"],
+    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+        """Mean and variance of f at training signals, each predicted from all the others, in closed form."""
+        explained = self.explained_variance(features)
+        leverage = (explained / noise).clamp_max(1 - 1e-9)
+        mean = (self.mean(features) - leverage * targets) / (1 - leverage)
+        return mean, explained / (1 - leverage) + self.variance * residual[:, None]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one latent function is told by its data: sums over signals weighted by 1/σ²_n."""
+
+    gram: Float[Tensor, "M M"]
+    """Σ φφᵀ/σ²."""
+    cross: Float[Tensor, "M"]
+    """Σ φt/σ²."""
+    squares: float
+    """Σ t²/σ²."""
+    residual: float
+    """Σ r/σ²."""
+    log_noise: float
+    """Σ log 2πσ²."""
+
+    def root(self, variance: float) -> Float[Tensor, "M M"]:
+        """chol(I + s²·gram); at least the identity, so it cannot fail."""
+        return torch.linalg.cholesky(variance * self.gram + torch.eye(len(self.gram)))
+
+    def solve(self, variance: float) -> tuple[Float[Tensor, "M"], Float[Tensor, "M M"]]:
+        """Posterior weights and the factor of their precision."""
+        root = self.root(variance)
+        return torch.cholesky_solve(variance * self.cross[:, None], root)[:, 0], root
+
+    def bound(self, variance: float) -> float:
+        """The collapsed lower bound on log p(t) of Titsias (2009), with noise that varies by signal."""
+        weights, root = self.solve(variance)
+        log_determinant = 2 * float(root.diagonal().log().sum())
+        fit = self.squares - float(self.cross @ weights)
+        return -0.5 * (self.log_noise + log_determinant + fit + variance * self.residual)
+
+
+LOG_2PI = math.log(2 * math.pi)

@@ -1,0 +1,50 @@
+"""Sums over signals that are all the closed forms need; they add up over chunks and machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass
+class Statistics:
+    """Per group g of signals (a class, say) with features φ, targets t and residuals r, all in float64."""
+
+    gram: Float[Tensor, "groups M M"]
+    """Σ φφᵀ."""
+    cross: Float[Tensor, "groups M"]
+    """Σ φt."""
+    squares: Float[Tensor, "groups"]
+    """Σ t²."""
+    residual: Float[Tensor, "groups"]
+    """Σ r, where r = kff − |φ|² is the prior variance that the features do not explain."""
+    count: Float[Tensor, "groups"]
+
+    @classmethod
+    def empty(cls, groups: int, size: int) -> Statistics:
+        """Of no signals."""
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(*shape, dtype=torch.float64)
+
+        return cls(zeros(groups, size, size), zeros(groups, size), *(zeros(groups) for _ in range(3)))
+
+    def add(
+        self,
+        features: Float[Tensor, "n M"],
+        group: Int[Tensor, "n"],
+        targets: Float[Tensor, "n"],
+        residual: Float[Tensor, "n"],
+    ) -> None:
+        """Add a chunk of signals."""
+        for g in torch.unique(group).tolist():
+            member = group == g
+            rows, t = features[member], targets[member]
+            self.gram[g].addmm_(rows.T, rows)
+            self.cross[g].addmv_(rows.T, t)
+            self.squares[g] += t @ t
+            self.residual[g] += residual[member].sum()
+            self.count[g] += len(rows)

@@ -1,0 +1,10 @@
+"""How alike two signals are. Enters: patches. Leaves: Kuu, Kuf, Kff and its diagonal.
+
+`sums` is the one place where a base kernel is summed over patches; `inducing` chooses inducing patches.
+"""
+
+from gcgp.kernel.base import base_kernel
+from gcgp.kernel.convolutional import ConvolutionalKernel
+from gcgp.kernel.inducing import choose_inducing
+
+__all__ = ["ConvolutionalKernel", "base_kernel", "choose_inducing"]

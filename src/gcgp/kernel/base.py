@@ -1,0 +1,115 @@
+"""Base kernels k_g between patches: GPyTorch's, with a fused form for those that are functions of distance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from jaxtyping import Float
+from torch import Tensor
+
+from gcgp.domain.chart import unknown_option
+
+NAMES = ("rbf", "matern12", "matern32", "matern52")
+
+
+def base_kernel(name: str, columns: dict[str, slice]) -> Kernel:
+    """The named kernel on patches with these columns, one lengthscale a column.
+
+    A location, if there is one, is a factor of its own: an RBF on the location's columns. For the RBF
+    that is the same as an RBF on all columns.
+    """
+    if name not in NAMES:
+        raise unknown_option("kernel", name, NAMES)
+    total = max(part.stop for part in columns.values())
+    if name == "rbf":
+        return RBFKernel(ard_num_dims=total)
+    nu = int(name[-2]) / 2
+    if "location" not in columns:
+        return MaternKernel(nu=nu, ard_num_dims=total)
+    start = columns["location"].start
+    return ProductKernel(
+        MaternKernel(nu=nu, ard_num_dims=start, active_dims=torch.arange(start)),
+        RBFKernel(ard_num_dims=total - start, active_dims=torch.arange(start, total)),
+    )
+
+
+def set_lengthscales(kernel: Kernel, lengthscales: Float[Tensor, "dim"]) -> None:
+    """Set the lengthscale of every column, in a kernel made by `base_kernel`."""
+    if isinstance(kernel, ProductKernel):
+        for factor in kernel.kernels:
+            factor.lengthscale = lengthscales[factor.active_dims].to(factor.lengthscale)
+    else:
+        kernel.lengthscale = lengthscales.to(kernel.lengthscale)
+
+
+@dataclass(frozen=True)
+class DistanceForm:
+    """A kernel that is scale · h(|x − y|²) of inputs divided by lengthscales."""
+
+    lengthscale: Float[Tensor, "..."]
+    scale: Float[Tensor, ""] | float
+    of_squared_distance: Callable[[Tensor], Tensor] | None
+    """h, applied in place where it can be; None for the RBF, which is fused with the product."""
+
+
+def distance_form(kernel: Kernel) -> DistanceForm | None:
+    """The fused form of an RBF or Matérn kernel, scaled or not; None for any other kernel."""
+    scale: Tensor | float = 1.0
+    while isinstance(kernel, ScaleKernel) and kernel.active_dims is None and not kernel.batch_shape:
+        scale = scale * kernel.outputscale
+        kernel = kernel.base_kernel
+    if kernel.active_dims is not None or kernel.batch_shape:
+        return None
+    if type(kernel) is RBFKernel:
+        return DistanceForm(kernel.lengthscale[0], scale, None)
+    if type(kernel) is MaternKernel:
+        return DistanceForm(kernel.lengthscale[0], scale, _matern(kernel.nu))
+    return None
+
+
+def _matern(nu: float) -> Callable[[Tensor], Tensor]:
+    """h(r²) for ν = 1/2, 3/2, 5/2; the floor under r² keeps the gradient at r = 0 finite."""
+
+    def of_squared_distance(squared: Tensor) -> Tensor:
+        r = (squared.clamp_min(1e-15) * (2 * nu)).sqrt()
+        decay = torch.exp(-r)
+        if nu == 0.5:
+            return decay
+        return (1 + r) * decay if nu == 1.5 else (1 + r + r.square() / 3) * decay
+
+    return of_squared_distance
+
+
+def evaluate(kernel: Kernel, x: Float[Tensor, "a dim"], y: Float[Tensor, "b dim"]) -> Float[Tensor, "a b"]:
+    """k_g(x, y) as a dense matrix, in the inputs' precision."""
+    form = distance_form(kernel)
+    if form is None:
+        with gpytorch.settings.lazily_evaluate_kernels(False):
+            return kernel(x, y).to_dense()
+    lengthscale = form.lengthscale.to(x.dtype)
+    squared = squared_distances(x / lengthscale, y / lengthscale)
+    h = form.of_squared_distance
+    value = torch.exp(-0.5 * squared) if h is None else h(squared)
+    return value * form.scale
+
+
+def squared_distances(x: Float[Tensor, "a dim"], y: Float[Tensor, "b dim"]) -> Float[Tensor, "a b"]:
+    """|x − y|², never negative; the rows are centred first, which keeps float32 accurate."""
+    centre = y.mean(dim=0).detach()
+    x, y = x - centre, y - centre
+    product = torch.addmm(y.square().sum(dim=1), x, y.T, alpha=-2.0)
+    return (product + x.square().sum(dim=1, keepdim=True)).clamp_min(0.0)
+
+
+def prior_variance(kernel: Kernel, x: Float[Tensor, "a dim"]) -> Float[Tensor, "a"]:
+    """k_g(x, x)."""
+    form = distance_form(kernel)
+    if form is not None:
+        return torch.ones(len(x), dtype=x.dtype) * form.scale
+    return kernel(x, diag=True)
+
+

@@ -1,0 +1,92 @@
+"""Choosing inducing patches among the patches of the training signals."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+
+from gcgp.domain.chart import unknown_option
+from gcgp.kernel.base import evaluate, prior_variance
+
+METHODS = ("random", "k-means++", "greedy")
+
+
+def choose_inducing(
+    candidates: Float[Tensor, "candidates dim"],
+    count: int,
+    *,
+    method: str = "k-means++",
+    kernel: Kernel | None = None,
+    scale: Float[Tensor, "dim"] | None = None,
+    random_state: np.random.Generator | int = 0,
+) -> Float[Tensor, "M dim"]:
+    """At most `count` of the candidates, no two the same.
+
+    `random` draws them; `k-means++` draws each with a probability proportional to its squared distance
+    (of columns divided by `scale`) to those drawn; `greedy` takes the one of largest conditional
+    variance under `kernel` each time (Burt et al. 2020), which is a pivoted Cholesky factorisation.
+
+    >>> choose_inducing(torch.eye(4)[[0, 0, 1, 2]], 4).shape
+    torch.Size([3, 4])
+    """
+    if count < 1:
+        raise ValueError(f"the number of inducing patches must be at least 1, got {count!r}")
+    rng = np.random.default_rng(random_state)
+    distinct = torch.from_numpy(np.unique(candidates.detach().numpy(), axis=0))
+    distinct = distinct[torch.from_numpy(rng.permutation(len(distinct)))]
+    count = min(count, len(distinct))
+    if method == "random":
+        return distinct[:count].clone()
+    if method == "k-means++":
+        scaled = distinct if scale is None else distinct / scale
+        return distinct[_kmeans_plus_plus(scaled.double(), count, rng)]
+    if method == "greedy":
+        if kernel is None:
+            raise ValueError("method='greedy' needs the kernel whose conditional variance it looks at")
+        return distinct[_greedy_variance(distinct.double(), count, kernel)]
+    raise unknown_option("inducing", method, METHODS)
+
+
+def _kmeans_plus_plus(
+    points: Float[Tensor, "candidates dim"], count: int, rng: np.random.Generator
+) -> Tensor:
+    norms = points.square().sum(dim=1)
+    nearest = torch.full_like(norms, torch.inf)
+    chosen = [int(rng.integers(len(points)))]
+    taken = torch.zeros(len(points), dtype=torch.bool)
+    while True:
+        last = chosen[-1]
+        taken[last] = True
+        distance = norms + norms[last] - 2 * (points @ points[last])
+        nearest = torch.minimum(nearest, distance.clamp_min(0.0))
+        nearest[taken] = 0.0
+        if len(chosen) == count:
+            return torch.tensor(chosen)
+        reached = torch.cumsum(nearest, dim=0)
+        if reached[-1] > 0:
+            place = int(torch.searchsorted(reached, float(rng.random()) * reached[-1], right=True))
+            place = min(place, len(points) - 1)
+        if reached[-1] <= 0 or taken[place]:
+            place = int(torch.nonzero(~taken)[0])
+        chosen.append(place)
+
+
+def _greedy_variance(points: Float[Tensor, "candidates dim"], count: int, kernel: Kernel) -> Tensor:
+    left = prior_variance(kernel, points).detach().clone()
+    factors = torch.zeros(count, len(points), dtype=points.dtype)
+    chosen: list[int] = []
+    with torch.no_grad():
+        for m in range(count):
+            left[chosen] = -torch.inf
+            pivot = int(torch.argmax(left))
+            if left[pivot] <= 1e-12:  # the rest is explained to rounding: take them as they come
+                rest = torch.nonzero(torch.isfinite(left))[:, 0]
+                return torch.tensor([*chosen, *rest[: count - m].tolist()])
+            column = evaluate(kernel, points, points[pivot : pivot + 1])[:, 0]
+            factors[m] = (column - factors[:m].T @ factors[:m, pivot]) / left[pivot].sqrt()
+            left = left - factors[m].square()
+            chosen.append(pivot)
+    return torch.tensor(chosen)

@@ -1,0 +1,192 @@
+"""Sums of a base kernel over patches, in blocks that stay in cache: the engine of the library.
+
+Every sum is Σ_i Σ_j m_i m_j k_g(x_i, y_j) over the patches of one signal or a pair of signals, with the
+multiplicities m. Without gradients the RBF is one matrix product with the norms folded in, an
+exponential in place, and a product with the multiplicities. With gradients each block is recomputed in
+the backward pass, so memory does not grow with the number of patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from gcgp.kernel.base import distance_form, evaluate, prior_variance
+from gcgp.patches import Patches
+
+BLOCK_ELEMENTS = 3 << 17
+"""Kernel values computed at a time: 1.5 MB of float32, about two cores' second-level caches."""
+BLOCK_ELEMENTS_WITH_GRADIENT = 1 << 22
+
+
+def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
+    """Kuf transposed: for each signal and inducing patch, Σ_v m_v k_g(Z[v], U)."""
+    return _sums_over_signals(kernel, patches, inducing)
+
+
+def kff(kernel: Kernel, left: Patches, right: Patches) -> Float[Tensor, "N N2"]:
+    """Σ_v Σ_v' m_v m_v' k_g(Z[v], Z'[v']) for each pair of signals, a signal of `right` at a time."""
+    columns = []
+    for n in range(len(right)):
+        other = right[n : n + 1]
+        columns.append(_sums_over_signals(kernel, left, other.values) @ other.multiplicity)
+    return torch.stack(columns, dim=1)
+
+
+def kff_diagonal(
+    kernel: Kernel, patches: Patches, *, draws: int | None = None, seed: int = 0, first: int = 0
+) -> Float[Tensor, "N"]:
+    """k(ψ, ψ) of every signal: the double sum over its own patches.
+
+    With `draws`, signals of more patches than that get an unbiased estimate from that many patches,
+    drawn in proportion to their multiplicities. What is drawn depends on the seed and the signal's number,
+    which starts at `first`, and not on how signals are cut into chunks.
+    """
+    ends = patches.offsets.tolist()
+    values = []
+    for n in range(len(patches)):
+        x, m = patches.values[ends[n] : ends[n + 1]], patches.multiplicity[ends[n] : ends[n + 1]]
+        if draws is not None and len(x) > draws:
+            values.append(_sampled_double_sum(kernel, x, m, draws, (seed, first + n)))
+        else:
+            values.append(_double_sum(kernel, x, m))
+    return torch.stack(values)
+
+
+def _double_sum(kernel: Kernel, x: Float[Tensor, "P dim"], m: Float[Tensor, "P"]) -> Float[Tensor, ""]:
+    """mᵀ K m, by blocks on and above the diagonal."""
+    side = max(1, int(BLOCK_ELEMENTS**0.5))
+    if len(x) <= side:
+        return _quadratic_form(kernel, x, x, m, m)
+    total = torch.zeros((), dtype=torch.float64)
+    for a in range(0, len(x), side):
+        here = slice(a, a + side)
+        total = total + _quadratic_form(kernel, x[here], x[here], m[here], m[here])
+        if a + side < len(x):
+            rest = slice(a + side, None)
+            whole = Patches(x[rest], m[rest], torch.tensor([0, len(x[rest])]), torch.zeros(0, dtype=torch.int64))
+            total = total + 2 * (_sums_over_signals(kernel, whole, x[here])[0] @ m[here])
+    return total.to(x.dtype)
+
+
+def _quadratic_form(
+    kernel: Kernel,
+    x: Float[Tensor, "a dim"],
+    y: Float[Tensor, "b dim"],
+    mx: Float[Tensor, "a"],
+    my: Float[Tensor, "b"],
+) -> Float[Tensor, ""]:
+    return mx @ (evaluate(kernel, x, y) @ my)
+
+
+def _sampled_double_sum(
+    kernel: Kernel, x: Float[Tensor, "P dim"], m: Float[Tensor, "P"], draws: int, seed: tuple[int, int]
+) -> Float[Tensor, ""]:
+    """(Σ|m|)² times the mean of ±k over pairs of independent draws with probabilities |m| / Σ|m|."""
+    mass = m.detach().abs().cpu().numpy().astype(np.float64)
+    reached = np.cumsum(mass)
+    u = np.random.default_rng(seed).random(draws) * reached[-1]
+    drawn = torch.from_numpy(np.minimum(np.searchsorted(reached, u, side="right"), len(x) - 1))
+    sign = m[drawn] / m[drawn].detach().abs()
+    pairs = _quadratic_form(kernel, x[drawn], x[drawn], sign, sign)
+    own = (prior_variance(kernel, x[drawn]) * sign.square()).sum()
+    return (pairs - own) * float(reached[-1] ** 2 / (draws * (draws - 1)))
+
+
+def _sums_over_signals(
+    kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]
+) -> Float[Tensor, "N M"]:
+    if torch.is_grad_enabled() and _needs_gradient(kernel, patches, inducing):
+        return _differentiable_sums(kernel, patches, inducing)
+    with torch.no_grad():
+        block_values, scale = _block_function(kernel, patches.values, inducing)
+        return _blocked_sums(block_values, patches, len(inducing)) * scale
+
+
+def _needs_gradient(kernel: Kernel, patches: Patches, inducing: Tensor) -> bool:
+    tensors = (patches.values, patches.multiplicity, inducing, *kernel.parameters())
+    return any(tensor.requires_grad for tensor in tensors)
+
+
+def _block_function(
+    kernel: Kernel, x: Float[Tensor, "P dim"], y: Float[Tensor, "M dim"]
+) -> tuple[Callable[[int, int, Tensor], Tensor], float]:
+    """A function of (start, stop, buffer) that gives k_g(x[start:stop], y), and a factor left to the end."""
+    form = distance_form(kernel)
+    if form is None:
+        return lambda start, stop, _: evaluate(kernel, x[start:stop], y), 1.0
+    lengthscale = form.lengthscale.to(x.dtype)
+    centre = y.mean(dim=0)
+    x, y = (x - centre) / lengthscale, (y - centre) / lengthscale
+    # exp(−½|x−y|²) = exp(x·y − ½|x|² − ½|y|²): both norms are two more columns of the product.
+    one = torch.ones(1, dtype=x.dtype)
+    left = torch.cat([x, -0.5 * x.square().sum(1, keepdim=True), one.expand(len(x), 1)], dim=1)
+    right = torch.cat([y, one.expand(len(y), 1), -0.5 * y.square().sum(1, keepdim=True)], dim=1)
+    right = right.T.contiguous()
+    of_squared_distance = form.of_squared_distance
+
+    def block_values(start: int, stop: int, buffer: Tensor) -> Tensor:
+        torch.mm(left[start:stop], right, out=buffer)
+        if of_squared_distance is None:
+            return buffer.exp_()
+        return of_squared_distance(buffer.mul_(-2.0))
+
+    return block_values, float(form.scale)
+
+
+def _blocked_sums(
+    block_values: Callable[[int, int, Tensor], Tensor], patches: Patches, columns: int
+) -> Float[Tensor, "N M"]:
+    """Σ over each signal's patches of multiplicity × kernel, walking the flat rows block by block."""
+    out = torch.zeros(len(patches), columns, dtype=patches.values.dtype)
+    ends = patches.offsets.tolist()
+    multiplicity = patches.multiplicity
+    rows = max(1, BLOCK_ELEMENTS // max(columns, 1))
+    buffer = torch.empty(min(rows, max(ends[-1], 1)), columns, dtype=patches.values.dtype)
+    signal = 0
+    for start in range(0, ends[-1], rows):
+        stop = min(start + rows, ends[-1])
+        block = block_values(start, stop, buffer[: stop - start])
+        while signal < len(patches) and ends[signal] < stop:
+            a, b = max(start, ends[signal]), min(stop, ends[signal + 1])
+            if b > a:
+                out[signal].addmv_(block[a - start : b - start].T, multiplicity[a:b])
+            if ends[signal + 1] > stop:
+                break
+            signal += 1
+    return out
+
+
+def _differentiable_sums(
+    kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]
+) -> Float[Tensor, "N M"]:
+    """The same sums, each block recomputed in the backward pass instead of kept."""
+    rows = max(1, BLOCK_ELEMENTS_WITH_GRADIENT // len(inducing))
+    signal_of = patches.signal_of
+    out = torch.zeros(len(patches), len(inducing), dtype=patches.values.dtype)
+
+    def block_sums(values: Tensor, multiplicity: Tensor, inducing: Tensor, signals: Tensor) -> Tensor:
+        weighted = evaluate(kernel, values, inducing) * multiplicity[:, None]
+        low = int(signals[0])
+        partial = torch.zeros(int(signals[-1]) - low + 1, len(inducing), dtype=weighted.dtype)
+        return partial.index_add(0, signals - low, weighted)
+
+    for start in range(0, len(patches.values), rows):
+        block = slice(start, start + rows)
+        signals = signal_of[block]
+        partial = checkpoint(
+            block_sums,
+            patches.values[block],
+            patches.multiplicity[block],
+            inducing,
+            signals,
+            use_reentrant=False,
+        )
+        out = out.index_add(0, torch.arange(int(signals[0]), int(signals[-1]) + 1), partial)
+    return out

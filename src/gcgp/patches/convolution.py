@@ -1,0 +1,195 @@
+"""The convolution: signals on their charts become patches, Z[v] = Σ_v' u_jk(v, v') ψ(v')."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gcgp.domain import Chart, Grids, Signals, Stencil
+from gcgp.patches.patches import Patches
+from gcgp.weighting import Weighting
+
+COPIES = 4
+"""Arrays of the size of the patches that are alive at once while these are made."""
+BYTES_PER_PAIR = 32
+"""Neighbour, ρ, θ and what is made of them, for one pair of a chart."""
+WEIGHTS_AT_ONCE = 1 << 22
+"""Weights held at a time while the bins of a sparse chart are summed."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A weighting, and what is appended to the bins of each vertex.
+
+    A patch is `[bins of channel 1, bins of channel 2, …, mass of each bin, location]`.
+    """
+
+    weighting: Weighting
+    chart: str = "auto"
+    """How ρ is measured, where the domain offers a choice: for graphs `euclidean` or `path`."""
+    mass: bool = False
+    """Append the sum of the weights of each bin: how many vertices lie there."""
+    location: bool = False
+    """Append the coordinates of the vertex."""
+    dtype: torch.dtype = torch.float32
+    """In which the weights are computed and the patches are given."""
+
+    def columns(self, signals: Signals) -> dict[str, slice]:
+        """Which columns of a patch hold the bins, the mass and the location."""
+        place = self.weighting.bins * signals.channels
+        columns = {"bins": slice(0, place)}
+        if self.mass:
+            columns["mass"] = slice(place, place + self.weighting.bins)
+            place += self.weighting.bins
+        if self.location:
+            columns["location"] = slice(place, place + _locations(signals).shape[1])
+        return columns
+
+    def dim(self, signals: Signals) -> int:
+        """Length of a patch."""
+        return max(columns.stop for columns in self.columns(signals).values())
+
+    def patches(self, signals: Signals, chart: Chart | Stencil | None = None) -> Patches:
+        """All patches of the signals at once, differentiable with respect to the weighting."""
+        chart = self.make_chart(signals) if chart is None else chart
+        summed = _on_stencil if isinstance(chart, Stencil) else _on_chart
+        sums, mass = summed(self.weighting, chart, signals, self.dtype)  # type: ignore[arg-type]
+        if self.weighting.normalise:
+            sums = sums / mass.clamp_min(torch.finfo(mass.dtype).tiny)[:, None, :]
+        parts = [sums.flatten(1)]
+        if self.mass:
+            parts.append(mass)
+        if self.location:
+            parts.append(torch.from_numpy(_locations(signals)[_chart_rows(signals)]).to(mass.dtype))
+        vertices = torch.arange(len(mass))
+        offsets = torch.from_numpy(signals.offsets)
+        if self.weighting.complete:
+            vertices = torch.nonzero((mass > 0).all(dim=1))[:, 0]
+            parts = [part[vertices] for part in parts]
+            offsets = torch.searchsorted(vertices, offsets)
+        dense = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        return Patches(dense, torch.ones(len(dense), dtype=dense.dtype), offsets, vertices)
+
+    def make_chart(self, signals: Signals) -> Chart | Stencil:
+        """The chart of the signals' domains, cut off at the weighting's reach."""
+        return signals.domains.chart(self.weighting.coordinates, self.weighting.reach, self.chart)
+
+    def shared_chart(self, signals: Signals) -> Chart | Stencil | None:
+        """The chart, if one serves all signals however they are cut into runs; else None."""
+        one_for_all = isinstance(signals.domains, Grids) or len(signals.domains) == 1
+        return self.make_chart(signals) if one_for_all else None
+
+    def bytes_per_signal(self, signals: Signals) -> Float[np.ndarray, "signals"]:
+        """About how much memory it takes to make the patches of each signal."""
+        counts = signals.vertex_counts.astype(np.float64)
+        cost = counts * self.dim(signals) * self.dtype.itemsize * COPIES
+        if isinstance(signals.domains, Grids):
+            return cost
+        return cost + counts**2 * BYTES_PER_PAIR
+
+
+def runs(cost: Float[np.ndarray, "items"], budget: float) -> Iterator[slice]:
+    """Consecutive runs of items whose cost adds up to at most `budget` (one item at least)."""
+    reached = np.cumsum(cost)
+    start = 0
+    while start < len(cost):
+        spent = reached[start - 1] if start else 0.0
+        stop = max(start + 1, int(np.searchsorted(reached, spent + budget, side="right")))
+        yield slice(start, stop)
+        start = stop
+
+
+def _locations(signals: Signals) -> Float[np.ndarray, "domain_vertices k"]:
+    locations = signals.domains.locations
+    if locations is None:
+        raise ValueError("location=True needs domains with coordinates; these graphs have none")
+    return locations
+
+
+def _chart_rows(signals: Signals) -> Int[np.ndarray, "total_vertices"]:
+    """For each vertex of each signal, its row in the chart of the domains."""
+    starts = np.concatenate([[0], np.cumsum(signals.domains.vertex_counts)])[:-1]
+    shift = starts[signals.domain_of] - signals.offsets[:-1]
+    return np.arange(len(signals.values)) + np.repeat(shift, signals.vertex_counts)
+
+
+def _on_stencil(
+    weighting: Weighting, stencil: Stencil, signals: Signals, dtype: torch.dtype
+) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
+    """Sums by convolution with zero padding, images of one shape together."""
+    coordinates = [torch.from_numpy(stencil.coordinates[c]).to(dtype) for c in weighting.coordinates]
+    side = int(np.abs(stencil.offsets).max()) * 2 + 1
+    filters = weighting(*coordinates).to(dtype).T.reshape(weighting.bins, 1, side, side)
+    sums, masses = [], []
+    for shape_number, (height, width) in enumerate(signals.domains.shapes):  # type: ignore[attr-defined]
+        members = np.flatnonzero(signals.domain_of == shape_number)
+        rows = signals.offsets[members][:, None] + np.arange(height * width)
+        images = torch.from_numpy(signals.values[rows]).to(dtype)  # [n, H·W, C]
+        images = images.transpose(1, 2).reshape(-1, 1, height, width)
+        summed = torch.nn.functional.conv2d(images, filters, padding=side // 2)
+        summed = summed.reshape(len(members), signals.channels, weighting.bins, height * width)
+        sums.append(summed.permute(0, 3, 1, 2).reshape(-1, signals.channels, weighting.bins))
+        ones = torch.ones(1, 1, height, width, dtype=dtype)
+        mass = torch.nn.functional.conv2d(ones, filters, padding=side // 2)
+        masses.append(mass.reshape(weighting.bins, -1).T.repeat(len(members), 1))
+        if len(members) == len(signals):
+            return sums[0], masses[0]
+    order = np.argsort(signals.domain_of, kind="stable")
+    placed = np.concatenate([np.arange(*signals.offsets[n : n + 2]) for n in order])
+    back = torch.from_numpy(np.argsort(placed))
+    return torch.cat(sums)[back], torch.cat(masses)[back]
+
+
+def _on_chart(
+    weighting: Weighting, chart: Chart, signals: Signals, dtype: torch.dtype
+) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
+    """Sums over sparse neighbourhoods, a block of chart rows at a time."""
+    values = torch.from_numpy(signals.values).to(dtype).numpy()
+    rows = _chart_rows(signals)
+    bases = np.repeat(signals.offsets[:-1], signals.vertex_counts)
+    order = np.argsort(rows, kind="stable")
+    ones = np.ones((len(values), 1), dtype=values.dtype)
+    sums, masses = [], []
+    for block in runs(np.diff(chart.row_offsets) * float(weighting.bins), WEIGHTS_AT_ONCE):
+        pairs = slice(chart.row_offsets[block.start], chart.row_offsets[block.stop])
+        coordinates = [torch.from_numpy(chart.coordinates[c][pairs]).to(dtype) for c in weighting.coordinates]
+        weights = weighting(*coordinates)
+        members = order[slice(*np.searchsorted(rows[order], [block.start, block.stop]))]
+        where = (
+            chart.row_offsets[block.start : block.stop + 1] - pairs.start,
+            chart.neighbours[pairs],
+            rows[members] - block.start,
+            bases[members],
+        )
+        sums.append(_WeightedSums.apply(weights, *where, values))
+        masses.append(_WeightedSums.apply(weights, *where, ones)[:, 0])
+    if len(sums) == 1 and np.all(np.diff(order) == 1):
+        return sums[0], masses[0]
+    back = torch.from_numpy(np.argsort(order))
+    return torch.cat(sums)[back], torch.cat(masses)[back]
+
+
+class _WeightedSums(torch.autograd.Function):
+    """`compiled.weighted_sums` with its gradient with respect to the weights."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, *where: Any) -> Tensor:  # type: ignore[override]
+        from gcgp.patches.compiled import weighted_sums
+
+        ctx.save_for_backward(weights)
+        ctx.where = where
+        return torch.from_numpy(weighted_sums(weights.detach().numpy(), *where))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        from gcgp.patches.compiled import weighted_sums_pullback
+
+        (weights,) = ctx.saved_tensors
+        pulled = weighted_sums_pullback(gradient.contiguous().numpy(), weights.numpy(), *ctx.where)
+        return torch.from_numpy(pulled), *[None] * len(ctx.where)

@@ -1,0 +1,64 @@
+"""Patches: flat, ragged, and counted once where a signal repeats them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Patches:
+    """The patches of N signals; those of signal `n` are rows `offsets[n]:offsets[n + 1]`.
+
+    A signal's function value is Σ multiplicity · g(patch). Sums, means, vertex weights and repeated
+    patches are all expressed by the multiplicity.
+    """
+
+    values: Float[Tensor, "total_patches dim"]
+    multiplicity: Float[Tensor, "total_patches"]
+    offsets: Int[Tensor, "signals_plus_1"]
+    vertices: Int[Tensor, "total_patches"]
+    """The flat number, among the vertices of these signals, of the one that each patch belongs to."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, signals: slice) -> Patches:
+        start, stop, step = signals.indices(len(self))
+        if step != 1:
+            raise IndexError(f"patches are cut in runs of signals; the step was {step}")
+        offsets = self.offsets[start : stop + 1]
+        rows = slice(int(offsets[0]), int(offsets[-1]))
+        return Patches(
+            self.values[rows], self.multiplicity[rows], offsets - offsets[0], self.vertices[rows]
+        )
+
+    @property
+    def signal_of(self) -> Int[Tensor, "total_patches"]:
+        """The signal each patch belongs to."""
+        return torch.repeat_interleave(torch.arange(len(self)), self.offsets.diff())
+
+    def distinct(self) -> Patches:
+        """Identical patches of a signal become one, with the sum of their multiplicities."""
+        from gcgp.patches.compiled import first_occurrences
+
+        rows = np.ascontiguousarray(self.values.detach().cpu().numpy())
+        words = rows.view(np.uint32 if rows.dtype == np.float32 else np.uint64)
+        first = torch.from_numpy(first_occurrences(words, self.offsets.numpy()))
+        kept = torch.nonzero(first == torch.arange(len(first)))[:, 0]
+        if len(kept) == len(first):
+            return self
+        place = torch.empty_like(first)
+        place[kept] = torch.arange(len(kept))
+        summed = torch.zeros(len(kept), dtype=self.multiplicity.dtype)
+        summed = summed.index_add(0, place[first], self.multiplicity)
+        offsets = torch.searchsorted(kept, self.offsets)
+        return Patches(self.values[kept], summed, offsets, self.vertices[kept])
+
+    def scaled(self, factor: Float[Tensor, "total_patches"]) -> Patches:
+        """The same patches with multiplicities times `factor`."""
+        return replace(self, multiplicity=self.multiplicity * factor)

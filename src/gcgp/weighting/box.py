@@ -1,0 +1,48 @@
+"""Square image patches: with them the model is the convolutional GP of van der Wilk et al. (2017)."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gcgp.weighting.base import Weighting
+
+
+class Box(Weighting):
+    """One bin for each pixel of a square of `side` × `side`, row by row. Nothing to learn.
+
+    With `inside`, only squares that lie wholly in the image count; otherwise those at the border are
+    filled up with zeros.
+
+    >>> Box(side=5).bins
+    25
+    """
+
+    coordinates = ("offset",)
+
+    def __init__(self, side: int = 5, inside: bool = True) -> None:
+        super().__init__(normalise=False)
+        if side < 1:
+            raise ValueError(f"Box: side={side!r} must be at least 1")
+        self.side = side
+        self.inside = inside
+        self.complete = inside
+
+    @property
+    def bins(self) -> int:
+        """Pixels of the square."""
+        return self.side**2
+
+    @property
+    def reach(self) -> float:
+        """Half the side."""
+        return float(self.side // 2)
+
+    def forward(self, offset: Float[Tensor, "pairs 2"]) -> Float[Tensor, "pairs bins"]:  # type: ignore[override]
+        """1 where the neighbour is the bin's pixel, else 0."""
+        place = offset + (self.side - 1) // 2
+        within = ((place >= 0) & (place < self.side)).all(dim=1)
+        number = place[:, 1] * self.side + place[:, 0]
+        hit = number[:, None] == torch.arange(self.bins, dtype=offset.dtype, device=offset.device)
+        return (hit & within[:, None]).to(offset.dtype)

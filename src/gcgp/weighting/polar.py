@@ -1,0 +1,108 @@
+"""Bins in polar coordinates (Walker & Glocker 2019, section 3.2), and their radial factor alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gcgp.weighting.base import Weighting
+
+WIDTHS_IN_REACH = 3.0
+"""A radial bin is cut off this many widths beyond its centre, where its weight is e^-4.5."""
+
+
+def radial_weights(
+    rho: Float[Tensor, "pairs"], radii: Float[Tensor, "K"], width: Float[Tensor, ""]
+) -> Float[Tensor, "pairs K"]:
+    """exp(−(ρ − ρ_k)² / 2σ_ρ²)."""
+    return torch.exp(-0.5 * ((rho[:, None] - radii) / width) ** 2)
+
+
+def angular_weights(
+    theta: Float[Tensor, "pairs"], angles: Float[Tensor, "J"], width: Float[Tensor, ""]
+) -> Float[Tensor, "pairs J"]:
+    """exp(−(θ − θ_j)² / 2σ_θ²) with angles that wrap; a neighbour without direction is in every bin."""
+    nowhere = theta.isnan()[:, None]
+    difference = theta.nan_to_num()[:, None] - angles
+    wrapped = torch.remainder(difference + math.pi, 2 * math.pi) - math.pi
+    return torch.where(nowhere, torch.ones_like(wrapped), torch.exp(-0.5 * (wrapped / width) ** 2))
+
+
+class Diffusion(Weighting):
+    """Rings: K radial bins at `radii` with a common `radial_width`. Needs no directions.
+
+    >>> Diffusion(radii=[0, 1, 2], radial_width=0.5).bins
+    3
+    """
+
+    coordinates = ("rho",)
+
+    def __init__(
+        self,
+        radii: Sequence[float] = (0.0, 1.0, 2.0),
+        radial_width: float = 0.5,
+        normalise: bool = True,
+    ) -> None:
+        super().__init__(normalise)
+        self.learnable("radii", radii)
+        self.learnable("radial_width", radial_width, positive=True)
+
+    @property
+    def bins(self) -> int:
+        """One for each radius."""
+        return len(self.radii)
+
+    @property
+    def reach(self) -> float:
+        """Three widths beyond the outermost radius."""
+        return float(self.radii.max() + WIDTHS_IN_REACH * self.radial_width)
+
+    def forward(self, rho: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs K"]:  # type: ignore[override]
+        """Weights in each ring."""
+        return radial_weights(rho, self.radii, self.radial_width)
+
+
+class Polar(Diffusion):
+    """K radial × J angular bins: bin k·J + j lies around radius ρ_k and angle θ_j.
+
+    `angles` is their number (equally spaced from 0) or a list of angles; `angular_width` is half
+    their spacing unless given.
+
+    >>> Polar(radii=[1, 3, 5], angles=8).bins
+    24
+    """
+
+    coordinates = ("rho", "theta")
+
+    def __init__(
+        self,
+        radii: Sequence[float] = (1.0, 3.0, 5.0),
+        angles: int | Sequence[float] = 8,
+        radial_width: float = 1.0,
+        angular_width: float | None = None,
+        normalise: bool = True,
+    ) -> None:
+        super().__init__(radii, radial_width, normalise)
+        if isinstance(angles, int):
+            if angles < 1:
+                raise ValueError(f"Polar: angles={angles!r} must be at least 1")
+            angles = [2 * math.pi * j / angles for j in range(angles)]
+        self.learnable("angles", angles)
+        self.learnable("angular_width", angular_width or math.pi / len(angles), positive=True)
+
+    @property
+    def bins(self) -> int:
+        """Radii times angles."""
+        return len(self.radii) * len(self.angles)
+
+    def forward(  # type: ignore[override]
+        self, rho: Float[Tensor, "pairs"], theta: Float[Tensor, "pairs"]
+    ) -> Float[Tensor, "pairs KJ"]:
+        """Radial times angular weight."""
+        radial = radial_weights(rho, self.radii, self.radial_width)
+        angular = angular_weights(theta, self.angles, self.angular_width)
+        return (radial[:, :, None] * angular[:, None, :]).flatten(1)
