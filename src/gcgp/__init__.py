@@ -1,1 +1,40 @@
-__version__="0.1.0"
+"""Graph convolutional Gaussian processes: learn from few labelled signals on images and graphs.
+
+>>> import gcgp
+>>> gcgp.GCGPClassifier(n_inducing=100)
+GCGPClassifier(n_inducing=100)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from gcgp.domain.signals import Signals
+    from gcgp.domain.superpixels import superpixels
+    from gcgp.surface.estimators import GCGPClassifier, GCGPRegressor
+    from gcgp.surface.model_file import load
+
+_HOMES = {
+    "GCGPClassifier": "gcgp.surface.estimators",
+    "GCGPRegressor": "gcgp.surface.estimators",
+    "Signals": "gcgp.domain.signals",
+    "load": "gcgp.surface.model_file",
+    "superpixels": "gcgp.domain.superpixels",
+}
+
+__all__ = ["GCGPClassifier", "GCGPRegressor", "Signals", "__version__", "load", "superpixels"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: scikit-learn and Numba together cost seconds."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gcgp' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -133,3 +133,24 @@ def _dijkstra(  # type: ignore[no-untyped-def]
                     rho[row_offsets[source] + i] = distance[order[i]]
             for i in range(reached):
                 distance[touched[i]] = np.inf
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def pair_offsets(coordinates, first, row_offsets, neighbours):  # type: ignore[no-untyped-def]
+    """The neighbour's coordinates minus the vertex's own, for each pair."""
+    offsets = np.empty((len(neighbours), coordinates.shape[1]))
+    for v in prange(len(row_offsets) - 1):
+        for pair in range(row_offsets[v], row_offsets[v + 1]):
+            for k in range(coordinates.shape[1]):
+                offsets[pair, k] = coordinates[first[v] + neighbours[pair], k] - coordinates[v, k]
+    return offsets
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def pair_angles(offsets):  # type: ignore[no-untyped-def]
+    """arctan2 of two-dimensional offsets; NaN where the offset is zero and has no direction."""
+    angles = np.empty(len(offsets))
+    for pair in prange(len(offsets)):
+        x, y = offsets[pair, 0], offsets[pair, 1]
+        angles[pair] = np.nan if x == 0 and y == 0 else np.arctan2(y, x)
+    return angles

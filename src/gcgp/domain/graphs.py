@@ -125,17 +125,11 @@ class Graphs:
             return "path" if self.coordinates is None else "euclidean"
         return kind
 
-    def _ends(
-        self, row_offsets: Int[np.ndarray, "_"], neighbours: Int[np.ndarray, "pairs"]
-    ) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
-        """Both ends of every pair, as flat vertex numbers."""
-        starts = np.repeat(self.vertex_offsets[:-1], self.vertex_counts)
-        sources = np.repeat(np.arange(len(starts)), np.diff(row_offsets))
-        return sources, starts[sources] + neighbours
-
     def _direction(
         self, name: str, row_offsets: Int[np.ndarray, "_"], neighbours: Int[np.ndarray, "pairs"]
     ) -> Float[np.ndarray, "pairs ..."]:
+        from gcgp.domain.compiled import pair_angles, pair_offsets
+
         if self.coordinates is None:
             raise ValueError(f"chart coordinate {name!r} needs graphs with coordinates; these have none")
         if name == "theta" and self.coordinates.shape[1] != 2:
@@ -143,19 +137,18 @@ class Graphs:
                 f"chart coordinate 'theta' needs two-dimensional coordinates; these have "
                 f"{self.coordinates.shape[1]} dimensions (a weighting by ρ alone, 'diffusion', works)"
             )
-        sources, targets = self._ends(row_offsets, neighbours)
-        offset = self.coordinates[targets] - self.coordinates[sources]
-        if name == "offset":
-            return offset
-        still = (offset == 0).all(axis=1)
-        return np.where(still, np.nan, np.arctan2(offset[:, 1], offset[:, 0]))
+        first = np.repeat(self.vertex_offsets[:-1], self.vertex_counts)
+        offsets = pair_offsets(self.coordinates, first, row_offsets, neighbours)
+        return offsets if name == "offset" else pair_angles(offsets)
 
     def _degree_coordinates(
         self, row_offsets: Int[np.ndarray, "_"], neighbours: Int[np.ndarray, "pairs"]
     ) -> Float[np.ndarray, "pairs 2"]:
         """(1/√deg x, 1/√deg y), eq. 11 of Monti et al. 2017; an isolated vertex counts as degree 1."""
         inverse = 1.0 / np.sqrt(np.maximum(self.degrees(), 1))
-        return np.stack([inverse[ends] for ends in self._ends(row_offsets, neighbours)], axis=1)
+        first = np.repeat(self.vertex_offsets[:-1], self.vertex_counts)
+        sources = np.repeat(np.arange(len(first)), np.diff(row_offsets))
+        return np.stack([inverse[sources], inverse[first[sources] + neighbours]], axis=1)
 
     def _adjacency(self) -> scipy.sparse.csr_array:
         """Symmetric lengths of all edges in flat vertex numbers; the shortest of parallel edges."""

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.inference.posterior import LOG_2PI, Evidence, Posterior
+from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior
+from gcgp.inference.selection import Choice, Point, Sample, pattern_search
 from gcgp.inference.softmax import expected_softmax
 from gcgp.inference.statistics import Statistics
+
+START = (3.0, -4.0)
+COARSE_STEPS = ((1.0, 0.5),)
+FINE_STEPS = ((1.0, 0.5), (0.5, 0.0))
+LEAST_ALPHA = 1e-7
+MOST_LOG_VARIANCE = 8.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class DirichletClassification:
         target = torch.where(own, t1, t0).double() - self.offset(classes)
         return target, torch.where(own, n1, n0).double()
 
-    def evidence(self, statistics: Statistics, label: int) -> Evidence:
+    def normal_equations(self, statistics: Statistics, label: int) -> NormalEquations:
         """What class `label` learns from all signals."""
         classes = len(statistics.count)
         own = torch.zeros(classes, dtype=torch.float64)
@@ -55,7 +63,7 @@ class DirichletClassification:
         target = own * t1 + (1 - own) * t0 - self.offset(classes)
         precision = own / n1 + (1 - own) / n0
         count = statistics.count
-        return Evidence(
+        return NormalEquations(
             gram=torch.einsum("g,gij->ij", precision, statistics.gram),
             cross=(precision * target) @ statistics.cross,
             squares=float((precision * target.square()) @ count),
@@ -65,25 +73,59 @@ class DirichletClassification:
 
     def posterior(self, statistics: Statistics, variance: float) -> Posterior:
         """The posteriors of all classes."""
-        solved = [self.evidence(statistics, c).solve(variance) for c in range(len(statistics.count))]
+        solved = [self.normal_equations(statistics, c).solve(variance) for c in range(len(statistics.count))]
         weights = torch.stack([weights for weights, _ in solved], dim=1)
         return Posterior(variance, weights, torch.stack([root for _, root in solved]))
 
     def bound(self, statistics: Statistics, variance: float) -> float:
         """The collapsed bound on the targets of all classes."""
-        return sum(self.evidence(statistics, c).bound(variance) for c in range(len(statistics.count)))
+        return sum(self.normal_equations(statistics, c).bound(variance) for c in range(len(statistics.count)))
+
+    @classmethod
+    def choose(
+        cls,
+        statistics: Statistics,
+        sample: Sample,
+        draws: Float[Tensor, "draws C"],
+        *,
+        alpha: float | None = None,
+        variance: float | None = None,
+        start: Point = START,
+        steps: Sequence[Point] = FINE_STEPS,
+    ) -> Choice[DirichletClassification]:
+        """α_ε and the variance with the least leave-one-out loss on a sample; either may be given.
+
+        `start` is log10 of the prior variance of a typical signal and of α_ε.
+        """
+        size = float(sample.diagonal.mean())
+
+        def at(point: tuple[float, ...]) -> tuple[DirichletClassification, float]:
+            likelihood = cls(10 ** point[1] if alpha is None else alpha)
+            return likelihood, 10 ** point[0] / size if variance is None else variance
+
+        def loss(point: tuple[float, ...]) -> float:
+            likelihood, s2 = at(point)
+            if not (LEAST_ALPHA <= likelihood.alpha <= 1 and MOST_LOG_VARIANCE >= abs(point[0])):
+                return math.inf
+            return likelihood.leave_one_out_loss(likelihood.posterior(statistics, s2), sample, draws)
+
+        free = (variance is None, alpha is None)
+        moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
+        best, value = pattern_search(loss, start, moves if any(free) else [])
+        likelihood, s2 = at(best)
+        return Choice(likelihood, s2, value, best)
 
     def leave_one_out_loss(
         self,
         posterior: Posterior,
-        features: Float[Tensor, "n M"],
-        residual: Float[Tensor, "n"],
-        labels: Int[Tensor, "n"],
+        sample: Sample,
         draws: Float[Tensor, "draws C"],
     ) -> float:
         """Mean negative log probability of the label of training signals, each left out in its turn."""
+        labels = sample.labels
+        assert labels is not None
         targets, noise = self.targets(labels, draws.shape[1])
-        mean, variance = posterior.leave_one_out(features, residual, targets, noise)
+        mean, variance = posterior.leave_one_out(sample.features, sample.residual, targets, noise)
         probabilities = expected_softmax(mean, variance, draws)
         chosen = probabilities.gather(1, labels[:, None])[:, 0]
         return float(-chosen.clamp_min(1e-12).log().mean())

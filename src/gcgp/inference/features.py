@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,13 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gcgp.domain import Signals
+from gcgp.domain import Chart, Signals, Stencil
 from gcgp.inference.cholesky import stable_cholesky
 from gcgp.kernel import ConvolutionalKernel
+from gcgp.kernel.base import evaluate, prior_variance
 from gcgp.patches import Convolution, Patches
 from gcgp.patches.convolution import runs
 
 JITTER = 1e-6
+VERTICES_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Term:
     def root(self) -> Float[Tensor, "M M"]:
         """chol(Kuu), in float64."""
         with torch.no_grad():
-            kuu = self.kernel.double().kuu(self.inducing.double())
+            kuu = copy.deepcopy(self.kernel).double().kuu(self.inducing.double())
         return stable_cholesky(
             kuu,
             self.jitter,
@@ -87,22 +90,60 @@ class Features:
         charts = [term.convolution.shared_chart(signals) for term in self.terms]
         cost = np.sum([term.convolution.bytes_per_signal(signals) for term in self.terms], axis=0)
         for run in runs(cost, self.memory):
-            part = signals[run]
-            columns, diagonals = [], []
-            for term, chart in zip(self.terms, charts, strict=True):
-                with torch.no_grad():
-                    patches = term.convolution.patches(part, chart)
-                    patches = term.kernel.weighted(patches).distinct()
-                    columns.append(term.whitened(term.kernel.kfu(patches, term.inducing)))
-                    if diagonal:
-                        values = term.kernel.kff_diagonal(patches, draws=draws, seed=seed, first=run.start)
-                        diagonals.append(values.double())
-            total = torch.stack(diagonals).sum(dim=0) if diagonals else None
-            yield Chunk(run, torch.cat(columns, dim=1), total)
+            patches = self.patches(signals[run], charts)
+            yield self.of_patches(patches, run, diagonal=diagonal, draws=draws, seed=seed)
             progress(run.stop - run.start)
 
-    def at_vertices(self, signals: Signals) -> Iterator[tuple[Term, Patches]]:
-        """For each term its patches, one a vertex and none merged, with their multiplicities."""
-        for term in self.terms:
-            with torch.no_grad():
-                yield term, term.kernel.weighted(term.convolution.patches(signals))
+    def patches(
+        self, signals: Signals, charts: Sequence[Chart | Stencil | None] | None = None
+    ) -> list[Patches]:
+        """For each term the patches of the signals, with multiplicities, repeated ones merged."""
+        charts = [None] * len(self.terms) if charts is None else charts
+        with torch.no_grad():
+            return [
+                term.kernel.weighted(term.convolution.patches(signals, chart)).distinct()
+                for term, chart in zip(self.terms, charts, strict=True)
+            ]
+
+    def of_patches(
+        self,
+        patches: Sequence[Patches],
+        run: slice,
+        *,
+        diagonal: bool = True,
+        draws: int | None = None,
+        seed: int = 0,
+    ) -> Chunk:
+        """Features of the signals whose patches, for each term, are given."""
+        columns, diagonals = [], []
+        with torch.no_grad():
+            for term, own in zip(self.terms, patches, strict=True):
+                columns.append(term.whitened(term.kernel.kfu(own, term.inducing)))
+                if diagonal:
+                    values = term.kernel.kff_diagonal(own, draws=draws, seed=seed, first=run.start)
+                    diagonals.append(values.double())
+        return Chunk(run, torch.cat(columns, dim=1), sum(diagonals) if diagonals else None)
+
+    def at_vertices(
+        self, signals: Signals
+    ) -> tuple[Float[Tensor, "total_vertices M"], Float[Tensor, "total_vertices"]]:
+        """Features of each vertex's own share m_v g(Z[v]) of f, and that share's unexplained variance.
+
+        The rows of a signal add up to its features. Zero at vertices that have no patch.
+        """
+        total = len(signals.values)
+        features = torch.zeros(total, self.size, dtype=torch.float64)
+        variance = torch.zeros(total, dtype=torch.float64)
+        start = 0
+        with torch.no_grad():
+            for term in self.terms:
+                patches = term.kernel.weighted(term.convolution.patches(signals))
+                for rows in torch.split(torch.arange(len(patches.values)), VERTICES_AT_ONCE):
+                    values, at = patches.values[rows], patches.vertices[rows]
+                    share = patches.multiplicity[rows].double()
+                    kvu = evaluate(term.kernel.base, values, term.inducing)
+                    columns = slice(start, start + len(term.inducing))
+                    features[at, columns] = term.whitened(kvu) * share[:, None]
+                    variance[at] += prior_variance(term.kernel.base, values) * share.square()
+                start += len(term.inducing)
+        return features, (variance - features.square().sum(dim=1)).clamp_min(0.0)

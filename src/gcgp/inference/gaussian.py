@@ -5,9 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gcgp.inference.posterior import LOG_2PI, Evidence, Posterior
+import torch
+from scipy.optimize import minimize_scalar
+
+from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior
+from gcgp.inference.selection import Choice
 from gcgp.inference.statistics import Statistics
 
+RATIOS = [step / 2 for step in range(-8, 19)]
+"""log10 of prior variance over noise at which the search starts."""
+LEAST_NOISE = 1e-8
+"""Noise is at least this part of the targets' mean square."""
 
 @dataclass(frozen=True)
 class GaussianRegression:
@@ -15,10 +23,10 @@ class GaussianRegression:
 
     noise: float
 
-    def evidence(self, statistics: Statistics) -> Evidence:
+    def normal_equations(self, statistics: Statistics) -> NormalEquations:
         """What the function learns from all signals."""
         count = float(statistics.count.sum())
-        return Evidence(
+        return NormalEquations(
             gram=statistics.gram.sum(dim=0) / self.noise,
             cross=statistics.cross.sum(dim=0) / self.noise,
             squares=float(statistics.squares.sum()) / self.noise,
@@ -28,9 +36,51 @@ class GaussianRegression:
 
     def posterior(self, statistics: Statistics, variance: float) -> Posterior:
         """The posterior of the one latent function."""
-        weights, root = self.evidence(statistics).solve(variance)
+        weights, root = self.normal_equations(statistics).solve(variance)
         return Posterior(variance, weights[:, None], root[None])
 
     def bound(self, statistics: Statistics, variance: float) -> float:
         """The collapsed bound on log p(t)."""
-        return self.evidence(statistics).bound(variance)
+        return self.normal_equations(statistics).bound(variance)
+
+    @classmethod
+    def choose(
+        cls,
+        statistics: Statistics,
+        size: float,
+        *,
+        noise: float | None = None,
+        variance: float | None = None,
+    ) -> Choice[GaussianRegression]:
+        """The noise and the GP variance with the largest collapsed bound; either may be given.
+
+        `size` is the mean of Kff's diagonal. In the eigenbasis of ΦᵀΦ a bound costs O(M), and the best noise for a
+        given ratio of variance to noise has a closed form, so one search over that ratio is enough.
+        """
+        eigenvalues, basis = torch.linalg.eigh(statistics.gram.sum(dim=0))
+        eigenvalues = eigenvalues.clamp_min(0.0)
+        projected = (statistics.cross.sum(dim=0) @ basis).square()
+        squares, residual = float(statistics.squares.sum()), float(statistics.residual.sum())
+        count = float(statistics.count.sum())
+        floor = max(LEAST_NOISE * squares / count, torch.finfo(torch.float64).tiny)
+
+        def settings(log_ratio: float) -> tuple[float, float]:
+            ratio = 10**log_ratio / size
+            if variance is not None:
+                return variance / ratio if noise is None else noise, variance
+            left = squares - ratio * float((projected / (1 + ratio * eigenvalues)).sum())
+            best = max(left / count, floor) if noise is None else noise
+            return best, ratio * best
+
+        def loss(log_ratio: float) -> float:
+            sigma2, s2 = settings(log_ratio)
+            ratio = s2 / sigma2
+            shrunk = 1 + ratio * eigenvalues
+            fit = (squares - ratio * float((projected / shrunk).sum())) / sigma2
+            log_determinant = float(shrunk.log().sum()) + count * (LOG_2PI + math.log(sigma2))
+            return 0.5 * (log_determinant + fit + ratio * residual) / count
+
+        coarse = min(RATIOS, key=loss)
+        fine = minimize_scalar(loss, bounds=(coarse - 0.5, coarse + 0.5), method="bounded")
+        sigma2, s2 = settings(float(fine.x))
+        return Choice(cls(sigma2), s2, float(fine.fun))

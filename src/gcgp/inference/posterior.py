@@ -54,7 +54,7 @@ class Posterior:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class NormalEquations:
     """What one latent function is told by its data: sums over signals weighted by 1/σ²_n."""
 
     gram: Float[Tensor, "M M"]

@@ -84,7 +84,9 @@ def _matern(nu: float) -> Callable[[Tensor], Tensor]:
     return of_squared_distance
 
 
-def evaluate(kernel: Kernel, x: Float[Tensor, "a dim"], y: Float[Tensor, "b dim"]) -> Float[Tensor, "a b"]:
+def evaluate(
+    kernel: Kernel, x: Float[Tensor, "*batch a dim"], y: Float[Tensor, "*batch b dim"]
+) -> Float[Tensor, "*batch a b"]:
     """k_g(x, y) as a dense matrix, in the inputs' precision."""
     form = distance_form(kernel)
     if form is None:
@@ -97,12 +99,14 @@ def evaluate(kernel: Kernel, x: Float[Tensor, "a dim"], y: Float[Tensor, "b dim"
     return value * form.scale
 
 
-def squared_distances(x: Float[Tensor, "a dim"], y: Float[Tensor, "b dim"]) -> Float[Tensor, "a b"]:
+def squared_distances(
+    x: Float[Tensor, "*batch a dim"], y: Float[Tensor, "*batch b dim"]
+) -> Float[Tensor, "*batch a b"]:
     """|x − y|², never negative; the rows are centred first, which keeps float32 accurate."""
-    centre = y.mean(dim=0).detach()
+    centre = y.mean(dim=-2, keepdim=True).detach()
     x, y = x - centre, y - centre
-    product = torch.addmm(y.square().sum(dim=1), x, y.T, alpha=-2.0)
-    return (product + x.square().sum(dim=1, keepdim=True)).clamp_min(0.0)
+    norms = x.square().sum(dim=-1, keepdim=True) + y.square().sum(dim=-1)[..., None, :]
+    return (norms - 2 * (x @ y.transpose(-1, -2))).clamp_min(0.0)
 
 
 def prior_variance(kernel: Kernel, x: Float[Tensor, "a dim"]) -> Float[Tensor, "a"]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -48,55 +48,89 @@ def kff_diagonal(
     drawn in proportion to their multiplicities. What is drawn depends on the seed and the signal's number,
     which starts at `first`, and not on how signals are cut into chunks.
     """
-    ends = patches.offsets.tolist()
-    values = []
-    for n in range(len(patches)):
-        x, m = patches.values[ends[n] : ends[n + 1]], patches.multiplicity[ends[n] : ends[n + 1]]
-        if draws is not None and len(x) > draws:
-            values.append(_sampled_double_sum(kernel, x, m, draws, (seed, first + n)))
+    counts = patches.offsets.diff()
+    large = counts * counts > BLOCK_ELEMENTS
+    if draws is not None:
+        large = counts > draws
+    out = torch.zeros(len(patches), dtype=patches.values.dtype)
+    small = torch.nonzero(~large)[:, 0]
+    if len(small):
+        small = small[torch.argsort(counts[small], stable=True)]  # like sizes together: little padding
+        out = out.index_add(0, small, _padded_double_sums(kernel, patches, small))
+    for n in torch.nonzero(large)[:, 0].tolist():
+        rows = slice(int(patches.offsets[n]), int(patches.offsets[n + 1]))
+        x, m = patches.values[rows], patches.multiplicity[rows]
+        if draws is None:
+            value = _blocked_double_sum(kernel, x, m)
         else:
-            values.append(_double_sum(kernel, x, m))
-    return torch.stack(values)
+            value = _sampled_double_sum(kernel, x, m, draws, (seed, first + n))
+        out = out.index_add(0, torch.tensor([n]), value[None])
+    return out
 
 
-def _double_sum(kernel: Kernel, x: Float[Tensor, "P dim"], m: Float[Tensor, "P"]) -> Float[Tensor, ""]:
-    """mᵀ K m, by blocks on and above the diagonal."""
+def _padded_double_sums(
+    kernel: Kernel, patches: Patches, signals: Int[Tensor, "n"]
+) -> Float[Tensor, "n"]:
+    """mᵀ K m of many small signals, a batch at a time, filled up with patches of multiplicity 0."""
+    starts, counts = patches.offsets[signals], patches.offsets.diff()[signals]
+    parts = []
+    start = 0
+    while start < len(signals):
+        stop = start + 1
+        while stop < len(signals) and (stop + 1 - start) * int(counts[stop]) ** 2 <= BLOCK_ELEMENTS:
+            stop += 1
+        place = torch.arange(max(int(counts[stop - 1]), 1))
+        inside = place < counts[start:stop, None]
+        rows = torch.where(inside, starts[start:stop, None] + place, 0)
+        if len(patches.values):
+            m = torch.where(inside, patches.multiplicity[rows], 0)
+            parts.append(_recomputed(_quadratic_forms, kernel, patches.values[rows], m))
+        else:
+            parts.append(torch.zeros(stop - start, dtype=patches.values.dtype))
+        start = stop
+    return torch.cat(parts)
+
+
+def _quadratic_forms(
+    kernel: Kernel, x: Float[Tensor, "*batch P dim"], m: Float[Tensor, "*batch P"]
+) -> Float[Tensor, "*batch"]:
+    """mᵀ k_g(x, x) m."""
+    return ((evaluate(kernel, x, x) @ m[..., None])[..., 0] * m).sum(dim=-1)
+
+
+def _blocked_double_sum(
+    kernel: Kernel, x: Float[Tensor, "P dim"], m: Float[Tensor, "P"]
+) -> Float[Tensor, ""]:
+    """mᵀ K m of one large signal, by blocks on and above the diagonal."""
     side = max(1, int(BLOCK_ELEMENTS**0.5))
-    if len(x) <= side:
-        return _quadratic_form(kernel, x, x, m, m)
     total = torch.zeros((), dtype=torch.float64)
     for a in range(0, len(x), side):
-        here = slice(a, a + side)
-        total = total + _quadratic_form(kernel, x[here], x[here], m[here], m[here])
+        total = total + _recomputed(_quadratic_forms, kernel, x[a : a + side], m[a : a + side])
         if a + side < len(x):
-            rest = slice(a + side, None)
-            whole = Patches(x[rest], m[rest], torch.tensor([0, len(x[rest])]), torch.zeros(0, dtype=torch.int64))
-            total = total + 2 * (_sums_over_signals(kernel, whole, x[here])[0] @ m[here])
+            right, weights = x[a + side :], m[a + side :]
+            rest = Patches(right, weights, torch.tensor([0, len(right)]), torch.arange(len(right)))
+            total = total + 2 * (_sums_over_signals(kernel, rest, x[a : a + side])[0] @ m[a : a + side])
     return total.to(x.dtype)
-
-
-def _quadratic_form(
-    kernel: Kernel,
-    x: Float[Tensor, "a dim"],
-    y: Float[Tensor, "b dim"],
-    mx: Float[Tensor, "a"],
-    my: Float[Tensor, "b"],
-) -> Float[Tensor, ""]:
-    return mx @ (evaluate(kernel, x, y) @ my)
 
 
 def _sampled_double_sum(
     kernel: Kernel, x: Float[Tensor, "P dim"], m: Float[Tensor, "P"], draws: int, seed: tuple[int, int]
 ) -> Float[Tensor, ""]:
     """(Σ|m|)² times the mean of ±k over pairs of independent draws with probabilities |m| / Σ|m|."""
-    mass = m.detach().abs().cpu().numpy().astype(np.float64)
-    reached = np.cumsum(mass)
+    reached = np.cumsum(m.detach().abs().cpu().numpy().astype(np.float64))
     u = np.random.default_rng(seed).random(draws) * reached[-1]
     drawn = torch.from_numpy(np.minimum(np.searchsorted(reached, u, side="right"), len(x) - 1))
     sign = m[drawn] / m[drawn].detach().abs()
-    pairs = _quadratic_form(kernel, x[drawn], x[drawn], sign, sign)
+    pairs = _recomputed(_quadratic_forms, kernel, x[drawn], sign)
     own = (prior_variance(kernel, x[drawn]) * sign.square()).sum()
     return (pairs - own) * float(reached[-1] ** 2 / (draws * (draws - 1)))
+
+
+def _recomputed(function: Callable[..., Tensor], kernel: Kernel, *tensors: Tensor) -> Tensor:
+    """function(kernel, …), recomputed in the backward pass if there is to be one."""
+    if not torch.is_grad_enabled():
+        return function(kernel, *tensors)
+    return checkpoint(function, kernel, *tensors, use_reentrant=False)
 
 
 def _sums_over_signals(
@@ -171,22 +205,20 @@ def _differentiable_sums(
     signal_of = patches.signal_of
     out = torch.zeros(len(patches), len(inducing), dtype=patches.values.dtype)
 
-    def block_sums(values: Tensor, multiplicity: Tensor, inducing: Tensor, signals: Tensor) -> Tensor:
-        weighted = evaluate(kernel, values, inducing) * multiplicity[:, None]
-        low = int(signals[0])
-        partial = torch.zeros(int(signals[-1]) - low + 1, len(inducing), dtype=weighted.dtype)
-        return partial.index_add(0, signals - low, weighted)
-
     for start in range(0, len(patches.values), rows):
         block = slice(start, start + rows)
         signals = signal_of[block]
-        partial = checkpoint(
-            block_sums,
-            patches.values[block],
-            patches.multiplicity[block],
-            inducing,
-            signals,
-            use_reentrant=False,
-        )
+        tensors = patches.values[block], patches.multiplicity[block], inducing, signals
+        partial = _recomputed(_block_sums, kernel, *tensors)
         out = out.index_add(0, torch.arange(int(signals[0]), int(signals[-1]) + 1), partial)
     return out
+
+
+def _block_sums(
+    kernel: Kernel, values: Tensor, multiplicity: Tensor, inducing: Tensor, signals: Tensor
+) -> Tensor:
+    """Sums over the rows of each signal, for the run of signals that these rows belong to."""
+    weighted = evaluate(kernel, values, inducing) * multiplicity[:, None]
+    low = int(signals[0])
+    partial = torch.zeros(int(signals[-1]) - low + 1, len(inducing), dtype=weighted.dtype)
+    return partial.index_add(0, signals - low, weighted)

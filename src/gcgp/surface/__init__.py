@@ -1,0 +1,1 @@
+"""What people touch. Enters: their data. Leaves: predictions, probabilities, evidence, files and pictures."""

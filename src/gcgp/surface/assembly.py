@@ -1,0 +1,200 @@
+"""From options and training signals to the terms of a model: weightings, lengthscales, inducing patches."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+
+from gcgp.domain import Graphs, Grids, Signals
+from gcgp.domain.chart import unknown_option
+from gcgp.inference import Features, Term
+from gcgp.kernel import ConvolutionalKernel, base_kernel, choose_inducing
+from gcgp.kernel.base import set_lengthscales
+from gcgp.patches import Convolution, Patches
+from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, Polar, Weighting
+
+WEIGHTINGS = ("auto", "polar", "diffusion", "mixture", "anisotropic", "box")
+CANDIDATES = 20_000
+"""Patches among which inducing patches are chosen."""
+PAIRS_FOR_MEDIAN = 4_000
+
+
+def resolve_weightings(option: Any, signals: Signals) -> list[Weighting]:
+    """One weighting for each scale, from a name, a weighting, or a list of either."""
+    options = option if isinstance(option, (list, tuple)) else [option]
+    if not options:
+        raise ValueError("weighting=[]: expected one weighting at least")
+    return [_weighting(item, signals) for item in options]
+
+
+def _weighting(option: Any, signals: Signals) -> Weighting:
+    if isinstance(option, Weighting):
+        return copy.deepcopy(option)
+    if not isinstance(option, str) or option not in WEIGHTINGS:
+        raise unknown_option("weighting", option, WEIGHTINGS)
+    name = option
+    if name == "auto":
+        name = "polar" if _dimensions(signals) == 2 else "diffusion"
+    if name == "box":
+        return Box()
+    if name == "mixture":
+        grid = [[a, b] for a in (0.3, 0.6, 0.9) for b in (0.3, 0.6, 0.9)]
+        return GaussianMixture(grid, scales=0.2, on=["degree"], reach=signals.domains.spacing())
+    radii, width = natural_radii(signals)
+    if name == "polar":
+        return Polar(radii, 8, width)
+    if name == "anisotropic":
+        return Anisotropic([0.0, radii[-1] / 2], 8, along=2 * width, across=width / 2)
+    return Diffusion([0.0, *radii], width)
+
+
+def natural_radii(signals: Signals) -> tuple[list[float], float]:
+    """Four radii from the distance of neighbours to a quarter of the domain's extent, and their width.
+
+    Without coordinates: one, two and three typical edges, and half an edge.
+    """
+    spacing = signals.domains.spacing()
+    if _dimensions(signals) == 0:
+        return [spacing, 2 * spacing, 3 * spacing], spacing / 2
+    outer = max(_extent(signals) / 4, spacing)
+    radii = np.linspace(min(spacing, outer / 7), outer, 4)
+    return radii.tolist(), 0.75 * float(radii[1] - radii[0])
+
+
+def _dimensions(signals: Signals) -> int:
+    """Dimensions of the coordinates of the domains; 0 if they have none."""
+    if isinstance(signals.domains, Grids):
+        return 2
+    locations = signals.domains.locations
+    return 0 if locations is None else locations.shape[1]
+
+
+def _extent(signals: Signals) -> float:
+    """The median, over domains, of the longest side of the box around the vertices."""
+    if isinstance(signals.domains, Grids):
+        return float(np.median(signals.domains.shapes.max(axis=1)))
+    assert isinstance(signals.domains, Graphs) and signals.domains.coordinates is not None
+    starts = signals.domains.vertex_offsets[:-1]
+    highest = np.maximum.reduceat(signals.domains.coordinates, starts)
+    lowest = np.minimum.reduceat(signals.domains.coordinates, starts)
+    return float(np.median((highest - lowest).max(axis=1)))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One term whose lengthscales and inducing patches are still to be set, with patches to try them on."""
+
+    convolution: Convolution
+    columns: dict[str, slice]
+    trial: Patches
+    """Patches of the trial signals, repeated ones merged."""
+    medians: dict[str, float]
+    """Median distance between two patches, for each group of columns."""
+    kernel: str | Kernel
+    aggregate: str
+    vertex_weights: Float[Tensor, "patches_per_signal"] | None
+
+    @classmethod
+    def make(
+        cls,
+        convolution: Convolution,
+        trial: Signals,
+        kernel: str | Kernel,
+        aggregate: str,
+        vertex_weights: Float[Tensor, "patches_per_signal"] | None,
+        rng: np.random.Generator,
+    ) -> Draft:
+        """Make the trial signals' patches and measure their spread."""
+        columns = convolution.columns(trial)
+        # The base kernel does not matter here: only multiplicities are set.
+        weigher = ConvolutionalKernel(base_kernel("rbf", columns), aggregate, vertex_weights)
+        with torch.no_grad():
+            patches = weigher.weighted(convolution.patches(trial)).distinct()
+        if len(patches.values) == 0:
+            raise ValueError(
+                f"{convolution.weighting!r}: no vertex of any signal has a complete patch; "
+                "the domains are smaller than the weighting"
+            )
+        medians = {
+            name: median_distance(patches.values[:, part], rng) for name, part in columns.items()
+        }
+        return cls(convolution, columns, patches, medians, kernel, aggregate, vertex_weights)
+
+    def term(
+        self, lengthscales: dict[str, float], inducing: int, method: str, rng: np.random.Generator
+    ) -> Term:
+        """The term with these lengthscales (one a group of columns) and inducing patches to match."""
+        per_column = torch.ones(self.trial.values.shape[1], dtype=self.convolution.dtype)
+        for name, part in self.columns.items():
+            per_column[part] = lengthscales[name]
+        if isinstance(self.kernel, str):
+            base = base_kernel(self.kernel, self.columns).to(self.convolution.dtype)
+            set_lengthscales(base, per_column)
+        else:
+            base = copy.deepcopy(self.kernel).to(self.convolution.dtype)
+        pick = np.sort(rng.permutation(len(self.trial.values))[: max(CANDIDATES, 4 * inducing)])
+        chosen = choose_inducing(
+            self.trial.values[torch.from_numpy(pick)],
+            inducing,
+            method=method,
+            kernel=base.double() if method == "greedy" else base,
+            scale=per_column,
+            random_state=rng,
+        )
+        base = base.to(self.convolution.dtype)
+        kernel = ConvolutionalKernel(base, self.aggregate, self.vertex_weights)
+        return Term(self.convolution, kernel.requires_grad_(False), chosen)
+
+    def lengthscales(self, bins: float, location: float | None = None) -> dict[str, float]:
+        """Lengthscales as multiples of the medians; a location of None does not count at all."""
+        scales = {"bins": bins * self.medians["bins"]}
+        if "mass" in self.columns:
+            scales["mass"] = 2 * bins * self.medians["mass"]
+        if "location" in self.columns:
+            scales["location"] = (1e6 if location is None else location) * self.medians["location"]
+        return scales
+
+    def without_location(self) -> Draft:
+        """The same draft with patches that do not say where they are."""
+        if "location" not in self.columns:
+            return self
+        convolution = Convolution(
+            self.convolution.weighting,
+            self.convolution.chart,
+            self.convolution.mass,
+            False,
+            self.convolution.dtype,
+        )
+        columns = {name: part for name, part in self.columns.items() if name != "location"}
+        kept = self.columns["location"].start
+        trial = Patches(
+            self.trial.values[:, :kept].contiguous(),
+            self.trial.multiplicity,
+            self.trial.offsets,
+            self.trial.vertices,
+        ).distinct()
+        return Draft(
+            convolution, columns, trial, self.medians, self.kernel, self.aggregate, self.vertex_weights
+        )
+
+
+def median_distance(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -> float:
+    """Median distance between two rows that differ; 1 if none do."""
+    a, b = (torch.from_numpy(rng.integers(len(rows), size=PAIRS_FOR_MEDIAN)) for _ in range(2))
+    distances = (rows[a].double() - rows[b].double()).norm(dim=1)
+    distances = distances[distances > 0]
+    return float(distances.median()) if len(distances) else 1.0
+
+
+def trial_features(drafts: Sequence[Draft], terms: Sequence[Term], memory: int) -> Any:
+    """Features of the trial signals under candidate terms."""
+    features = Features(terms, memory)
+    return features.of_patches([draft.trial for draft in drafts], slice(0, len(drafts[0].trial)))

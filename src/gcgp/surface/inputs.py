@@ -1,0 +1,121 @@
+"""From what people pass to signals, class numbers and bytes; every error before any long work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gcgp.domain import Signals
+
+
+def as_signals(X: Any) -> Signals:
+    """Signals from signals, a list of them, image arrays, or PyTorch Geometric data."""
+    if isinstance(X, Signals):
+        if len(X) == 0:
+            raise ValueError("X: the set is empty (0 signals)")
+        return X
+    if isinstance(X, Sequence) and not isinstance(X, str) and len(X) > 0:
+        if all(isinstance(item, Signals) for item in X):
+            return Signals.concatenate(X)
+        if all(hasattr(item, "edge_index") for item in X):
+            return Signals.from_pyg(X)
+    if isinstance(X, Sequence) and len(X) == 0:
+        raise ValueError("X: the set is empty (0 signals)")
+    if isinstance(X, Sequence) and not isinstance(X, str) or hasattr(X, "__array__"):
+        if hasattr(X, "__array__") and np.asarray(X).ndim == 2:
+            raise ValueError(
+                f"X: got a table of shape {np.asarray(X).shape}; expected Signals, or images "
+                "[N, H, W] or [N, H, W, C]. For values on a graph use Signals.on_graph(values, edges)."
+            )
+        return Signals.from_images(X)
+    raise ValueError(f"X: expected Signals or an array of images, got {type(X).__name__}")
+
+
+def encode_labels(y: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The classes and the number of each label's class; labels are anything hashable.
+
+    Classes are sorted where they can be compared, else in order of appearance.
+    """
+    labels = labels_of(y)
+    check_length(labels, count)
+    if labels.dtype.kind != "O":
+        if labels.dtype.kind in "fc" and not np.isfinite(labels).all():
+            place = int(np.argmin(np.isfinite(labels)))
+            raise ValueError(f"y[{place}] is {labels[place]}; a label must be finite")
+        classes, codes = np.unique(labels, return_inverse=True)
+        codes = codes.reshape(-1)
+    else:
+        seen: dict[Hashable, int] = {}
+        for i, label in enumerate(labels):
+            try:
+                seen.setdefault(label, len(seen))
+            except TypeError as error:
+                raise ValueError(f"y[{i}] is {label!r}, which is not hashable") from error
+        try:
+            ordered = sorted(seen)  # type: ignore[type-var]
+        except TypeError:
+            ordered = list(seen)
+        numbers = {label: i for i, label in enumerate(ordered)}
+        classes = object_array(ordered)
+        codes = np.array([numbers[label] for label in labels])
+    if len(classes) < 2:
+        raise ValueError(f"y: all {count} labels are {classes[0]!r}; need two classes at least")
+    return classes, codes
+
+
+def labels_of(y: Any) -> np.ndarray:
+    """Labels as a one-dimensional array; a list of tuples stays a list of tuples."""
+    if hasattr(y, "__array__"):
+        array = np.asarray(y)
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim != 1:
+            raise ValueError(f"y: expected one label a signal, got shape {array.shape}")
+        return array
+    items = list(y)
+    kinds = {type(item) for item in items}
+    same = len(kinds) == 1 and issubclass(next(iter(kinds)), (str, int, float, np.generic))
+    return np.asarray(items) if same else object_array(items)
+
+
+def object_array(items: Sequence[Any]) -> np.ndarray:
+    """A one-dimensional array of objects, whatever these are."""
+    array = np.empty(len(items), dtype=object)
+    for i, item in enumerate(items):
+        array[i] = item
+    return array
+
+
+def as_targets(y: Any, count: int) -> np.ndarray:
+    """Regression targets `[N]` in float64."""
+    targets = labels_of(y)
+    if targets.dtype.kind not in "fiub":
+        raise ValueError(f"y: targets must be real numbers, got dtype {targets.dtype}")
+    check_length(targets, count)
+    targets = targets.astype(np.float64)
+    if not np.isfinite(targets).all():
+        place = int(np.argmin(np.isfinite(targets)))
+        raise ValueError(f"y[{place}] is {targets[place]}; it must be finite")
+    return targets
+
+
+def check_length(labels: np.ndarray, count: int) -> None:
+    """Raise unless there is one label a signal."""
+    if len(labels) != count:
+        raise ValueError(f"y: {len(labels)} labels for {count} signals")
+
+
+UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def as_bytes(limit: int | str) -> int:
+    """A number of bytes from a number or a text such as `"500 MB"`."""
+    if isinstance(limit, (int, np.integer)) and not isinstance(limit, bool) and limit > 0:
+        return int(limit)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B)?\s*", str(limit), re.IGNORECASE)
+    if found is None or isinstance(limit, bool) or float(found[1]) <= 0:
+        raise ValueError(f"memory_limit={limit!r}: expected bytes, or a text such as '500 MB'")
+    return int(float(found[1]) * UNITS[(found[2] or "").upper()])
