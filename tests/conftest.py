@@ -16,4 +16,4 @@ CHECKED = [
     "gcgp.surface",
 ]
 
-install_import_hook(CHECKED, "beartype.beartype")
+install_import_hook(CHECKED, "shapes.typechecker")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -33,6 +33,7 @@ class Stencil:
     coordinates: Mapping[str, Float[np.ndarray, "pairs ..."]]
 
 
+@runtime_checkable
 class Domains(Protocol):
     """A collection of domains, stored flat. Several signals may share one domain."""
 
@@ -51,12 +52,12 @@ class Domains(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, indices: Int[np.ndarray, "chosen"]) -> Self:
+    def take(self, indices: Int[np.ndarray, "chosen"]) -> Domains:
         """The chosen domains, in that order."""
         ...
 
     @classmethod
-    def concatenate(cls, parts: Sequence[Any]) -> tuple[Self, list[Int[np.ndarray, "_"]]]:
+    def concatenate(cls, parts: Sequence[Any]) -> tuple[Domains, list[Int[np.ndarray, "_"]]]:
         """One collection of all parts' domains, and the place in it of each domain of each part."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -412,7 +412,7 @@ class GCGPClassifier(ClassifierMixin, _ConvolutionalGP):  # type: ignore[misc]
         self.random_state = random_state
         self.progress = progress
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any) -> GCGPClassifier:
         """Fit to signals, or images `[N, H, W]` or `[N, H, W, C]`, and their labels."""
         self._validate_options()
         check_positive("alpha", self.alpha)
@@ -510,7 +510,7 @@ class GCGPRegressor(RegressorMixin, _ConvolutionalGP):  # type: ignore[misc]
         self.random_state = random_state
         self.progress = progress
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any) -> GCGPRegressor:
         """Fit to signals, or images `[N, H, W]` or `[N, H, W, C]`, and their targets `[N]`."""
         self._validate_options()
         check_positive("noise", self.noise)

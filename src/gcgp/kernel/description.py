@@ -1,0 +1,54 @@
+"""GPyTorch kernels as plain descriptions, so that a model file names its kernel and never runs code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpytorch.kernels as kernels
+from gpytorch.kernels import Kernel
+
+SIMPLE: dict[str, tuple[str, ...]] = {
+    "RBFKernel": (),
+    "MaternKernel": ("nu",),
+    "RQKernel": (),
+    "LinearKernel": (),
+    "PeriodicKernel": (),
+    "CosineKernel": (),
+    "PolynomialKernel": ("power",),
+    "ConstantKernel": (),
+}
+"""Kernels that can be described, with the arguments that their state does not hold."""
+COMPOSED = {"AdditiveKernel", "ProductKernel"}
+
+
+def describe(kernel: Kernel) -> dict[str, Any]:
+    """What `build` needs to make a kernel of the same form; its numbers are in its state."""
+    name = type(kernel).__name__
+    known = type(kernel) is getattr(kernels, name, None) and not kernel.batch_shape
+    dims = None if kernel.active_dims is None else kernel.active_dims.tolist()
+    description: dict[str, Any] = {"class": name, "active_dims": dims}
+    if known and name == "ScaleKernel":
+        return description | {"parts": [describe(kernel.base_kernel)]}
+    if known and name in COMPOSED:
+        return description | {"parts": [describe(part) for part in kernel.kernels]}
+    if known and name in SIMPLE:
+        arguments = {key: getattr(kernel, key) for key in SIMPLE[name]}
+        return description | {"ard_num_dims": kernel.ard_num_dims, "arguments": arguments}
+    raise ValueError(
+        f"a {name} cannot be written to a model file; "
+        f"those that can: {', '.join([*SIMPLE, 'ScaleKernel', *sorted(COMPOSED)])}"
+    )
+
+
+def build(description: dict[str, Any]) -> Kernel:
+    """A kernel of the described form."""
+    name, dims = description["class"], description["active_dims"]
+    if name == "ScaleKernel":
+        return kernels.ScaleKernel(build(description["parts"][0]), active_dims=dims)
+    if name in COMPOSED:
+        return getattr(kernels, name)(*map(build, description["parts"]))
+    if name not in SIMPLE:
+        raise ValueError(f"unknown kernel {name!r}")
+    ard = {} if description["ard_num_dims"] is None else {"ard_num_dims": description["ard_num_dims"]}
+    arguments = {key: description["arguments"][key] for key in SIMPLE[name]}
+    return getattr(kernels, name)(active_dims=dims, **ard, **arguments)

@@ -1,0 +1,252 @@
+"""Model files: one safetensors file whose header holds the rest as JSON. Loading one never runs code."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gcgp import __version__
+from gcgp.inference import Features, Posterior, Term
+from gcgp.kernel import ConvolutionalKernel
+from gcgp.kernel.description import build, describe
+from gcgp.patches import Convolution
+from gcgp.surface.estimators import DTYPES, GCGPClassifier, GCGPRegressor
+from gcgp.surface.inputs import as_bytes, object_array
+from gcgp.weighting import Weighting
+
+FORMAT = "gcgp-model"
+FORMAT_VERSION = 1
+ESTIMATORS = {"GCGPClassifier": GCGPClassifier, "GCGPRegressor": GCGPRegressor}
+FITTED = {
+    "GCGPClassifier": ("variance_", "bound_", "domain_", "channels_", "image_shape_", "alpha_"),
+    "GCGPRegressor": ("variance_", "bound_", "domain_", "channels_", "image_shape_", "noise_", "intercept_"),
+}
+"""Fitted attributes that are numbers, texts or short lists."""
+
+
+def save(estimator: GCGPClassifier | GCGPRegressor, path: str | Path) -> None:
+    """Write a fitted estimator to `path`, which is replaced only once the new file is whole."""
+    name = type(estimator).__name__
+    if ESTIMATORS.get(name) is not type(estimator):
+        raise ValueError(f"a {name} cannot be written to a model file, only {', '.join(ESTIMATORS)}")
+    tensors: dict[str, Tensor] = {
+        "posterior.weights": estimator.posterior_.weights,
+        "posterior.roots": estimator.posterior_.roots,
+    }
+    description = {
+        "estimator": name,
+        "gcgp": __version__,
+        "parameters": {
+            key: _plain_parameter(key, value)
+            for key, value in estimator.get_params(deep=False).items()
+        },
+        "fitted": {key: getattr(estimator, key) for key in FITTED[name]},
+        "terms": [
+            _describe_term(term, f"terms.{i}.", tensors)
+            for i, term in enumerate(estimator.features_.terms)
+        ],
+    }
+    if isinstance(estimator, GCGPClassifier):
+        description["classes"] = _plain_labels(estimator.classes_)
+    tensors = {key: value.detach().contiguous() for key, value in tensors.items()}
+    text = json.dumps(description)
+    metadata = {
+        "format": FORMAT,
+        "version": str(FORMAT_VERSION),
+        "model": text,
+        "digest": _digest(text, tensors),
+    }
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+    os.close(handle)
+    try:
+        save_file(tensors, temporary, metadata)
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+        raise
+
+
+def load(path: str | Path) -> GCGPClassifier | GCGPRegressor:
+    """Read an estimator written by `save`. It predicts bit for bit what the saved one did.
+
+    A file that is cut off, damaged, or no model file raises a ValueError that says so.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no model file at {path}")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{path}: not a gcgp model file, or cut off or damaged ({error})") from error
+    if metadata.get("format") != FORMAT:
+        raise ValueError(f"{path}: a safetensors file, but no gcgp model")
+    if metadata.get("version") != str(FORMAT_VERSION):
+        raise ValueError(
+            f"{path}: model format {metadata.get('version')}, but gcgp {__version__} reads {FORMAT_VERSION}"
+        )
+    text = metadata.get("model", "")
+    if metadata.get("digest") != _digest(text, tensors):
+        raise ValueError(f"{path}: damaged (its contents do not match their checksum)")
+    return _rebuilt(json.loads(text), tensors)
+
+
+def _rebuilt(description: dict[str, Any], tensors: dict[str, Tensor]) -> GCGPClassifier | GCGPRegressor:
+    name = description["estimator"]
+    parameters = {key: _parameter(value) for key, value in description["parameters"].items()}
+    estimator = ESTIMATORS[name](**parameters)
+    for key in FITTED[name]:
+        value = description["fitted"][key]
+        setattr(estimator, key, tuple(value) if isinstance(value, list) else value)
+    terms = [
+        _rebuilt_term(term, f"terms.{i}.", tensors) for i, term in enumerate(description["terms"])
+    ]
+    estimator.features_ = Features(terms, as_bytes(estimator.memory_limit))
+    estimator.posterior_ = Posterior(
+        estimator.variance_, tensors["posterior.weights"], tensors["posterior.roots"]
+    )
+    if isinstance(estimator, GCGPClassifier):
+        estimator.classes_ = _labels(description["classes"])
+    return estimator
+
+
+def _describe_term(term: Term, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    tensors[prefix + "inducing"] = term.inducing
+    tensors[prefix + "root"] = term.root
+    for part, module in (("weighting", term.convolution.weighting), ("kernel", term.kernel)):
+        for key, value in module.state_dict().items():
+            tensors[f"{prefix}{part}.{key}"] = value
+    return {
+        "weighting": _plain_weighting(term.convolution.weighting),
+        "chart": term.convolution.chart,
+        "mass": term.convolution.mass,
+        "location": term.convolution.location,
+        "dtype": str(term.convolution.dtype).removeprefix("torch."),
+        "aggregate": term.kernel.aggregate,
+        "base": describe(term.kernel.base),
+        "jitter": term.jitter,
+    }
+
+
+def _rebuilt_term(description: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Term:
+    dtype = DTYPES[description["dtype"]]
+    weighting = _weighting(description["weighting"]).to(dtype)
+    weighting.load_state_dict(_under(tensors, prefix + "weighting."))
+    weights = tensors.get(prefix + "kernel.vertex_weights")
+    kernel = ConvolutionalKernel(build(description["base"]), description["aggregate"], weights).to(dtype)
+    kernel.load_state_dict(_under(tensors, prefix + "kernel."))
+    convolution = Convolution(
+        weighting.requires_grad_(False),
+        description["chart"],
+        description["mass"],
+        description["location"],
+        dtype,
+    )
+    term = Term(
+        convolution, kernel.requires_grad_(False), tensors[prefix + "inducing"], description["jitter"]
+    )
+    term.__dict__["root"] = tensors[prefix + "root"]  # what the cached property would compute
+    return term
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
+
+
+def _digest(text: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for key in sorted(tensors):
+        tensor = tensors[key]
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _plain_weighting(weighting: Weighting) -> dict[str, Any]:
+    return {"family": type(weighting).__name__, "configuration": weighting.configuration()}
+
+
+def _weighting(description: dict[str, Any]) -> Weighting:
+    family = description["family"]
+    if family not in Weighting.families:
+        raise ValueError(
+            f"the model uses the weighting {family!r}, which is not part of gcgp; "
+            "import the module that defines it before loading"
+        )
+    return Weighting.families[family](**description["configuration"])
+
+
+def _plain_parameter(name: str, value: Any) -> Any:
+    """A constructor argument as JSON; weightings, kernels, arrays and lists are marked as such."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Weighting):
+        return {"is": "weighting", **_plain_weighting(value)}
+    if isinstance(value, Kernel):
+        state = {key: tensor.tolist() for key, tensor in value.state_dict().items()}
+        return {"is": "kernel", "base": describe(value), "state": state}
+    if isinstance(value, (np.ndarray, Tensor)):
+        array = np.asarray(value)
+        return {"is": "array", "dtype": str(array.dtype), "items": array.tolist()}
+    if isinstance(value, (list, tuple)):
+        return {"is": "list", "items": [_plain_parameter(name, item) for item in value]}
+    if isinstance(value, np.random.RandomState):
+        return None  # a generator's state is spent by fitting; the fitted model needs none
+    raise ValueError(f"{name}={value!r} cannot be written to a model file")
+
+
+def _parameter(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kind = value["is"]
+    if kind == "weighting":
+        return _weighting(value)
+    if kind == "kernel":
+        kernel = build(value["base"])
+        kernel.load_state_dict({key: torch.tensor(state) for key, state in value["state"].items()})
+        return kernel
+    if kind == "array":
+        return np.array(value["items"], dtype=value["dtype"])
+    return [_parameter(item) for item in value["items"]]
+
+
+def _plain_labels(classes: np.ndarray) -> dict[str, Any]:
+    return {"dtype": str(classes.dtype), "items": [_plain_label(label) for label in classes.tolist()]}
+
+
+def _plain_label(label: Any) -> Any:
+    if label is None or isinstance(label, (str, bool, int, float)):
+        return label
+    if isinstance(label, tuple):
+        return {"tuple": [_plain_label(part) for part in label]}
+    if isinstance(label, np.generic):
+        return label.item()
+    raise ValueError(f"the class {label!r} cannot be written to a model file: it is no text or number")
+
+
+def _label(item: Any) -> Any:
+    return tuple(map(_label, item["tuple"])) if isinstance(item, dict) else item
+
+
+def _labels(description: dict[str, Any]) -> np.ndarray:
+    items = [_label(item) for item in description["items"]]
+    dtype = description["dtype"]
+    return object_array(items) if dtype == "object" else np.array(items, dtype=dtype)
