@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -37,7 +37,7 @@ class Stencil:
 class Domains(Protocol):
     """A collection of domains, stored flat. Several signals may share one domain."""
 
-    kinds: tuple[str, ...]
+    kinds: ClassVar[tuple[str, ...]]
     """How ρ may be measured; the first is what `auto` means unless the collection decides."""
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -26,7 +28,7 @@ class Graphs:
     edge_weights: Float[np.ndarray, "total_edges"] | None = None
     coordinates: Float[np.ndarray, "total_vertices k"] | None = None
 
-    kinds = ("euclidean", "path")
+    kinds: ClassVar[tuple[str, ...]] = ("euclidean", "path")
 
     @property
     def vertex_counts(self) -> Int[np.ndarray, "domains"]:
@@ -72,7 +74,7 @@ class Graphs:
             _joined([part.edge_weights for part in parts]),
             _joined([part.coordinates for part in parts]),
         )
-        return whole, [np.arange(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        return whole, [np.arange(a, b) for a, b in pairwise(bounds)]
 
     def spacing(self) -> float:
         """Median distance from a vertex to its nearest neighbour (1 for graphs without coordinates)."""
@@ -98,6 +100,7 @@ class Graphs:
 
         kind = self._kind(kind)
         if kind == "euclidean":
+            assert self.coordinates is not None
             row_offsets, neighbours, rho = pairs_within(self.coordinates, self.vertex_offsets, reach)
         else:
             adjacency = self._adjacency()
@@ -161,7 +164,10 @@ class Graphs:
         else:
             lengths = np.ones(len(a))
         proper = a != b
-        rows, columns = np.concatenate([a, b])[np.tile(proper, 2)], np.concatenate([b, a])[np.tile(proper, 2)]
+        rows, columns = (
+            np.concatenate([a, b])[np.tile(proper, 2)],
+            np.concatenate([b, a])[np.tile(proper, 2)],
+        )
         lengths = np.tile(lengths[proper], 2)
         order = np.lexsort((lengths, columns, rows))
         rows, columns, lengths = rows[order], columns[order], lengths[order]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,7 +18,7 @@ class Grids:
 
     shapes: Int[np.ndarray, "domains 2"]
 
-    kinds = ("path",)
+    kinds: ClassVar[tuple[str, ...]] = ("path",)
 
     @property
     def vertex_counts(self) -> Int[np.ndarray, "domains"]:

@@ -56,7 +56,7 @@ class Signals:
         edge_weights: Sequence[ArrayLike] | None = None,
         coordinates: Sequence[ArrayLike] | None = None,
     ) -> Signals:
-        """One graph per signal: values `[V]` or `[V, d]`, edges `[E, 2]`, weights `[E]`, coordinates `[V, k]`.
+        """One graph a signal: values `[V]` or `[V, d]`, edges `[E, 2]`, weights `[E]`, coordinates `[V, k]`.
 
         Edges are undirected; their weights are lengths. See `Graphs`.
 
@@ -207,7 +207,9 @@ def _as_channels(item: ArrayLike, name: str) -> Float[np.ndarray, "vertices chan
         raise ValueError(f"{name}: values are no rectangular array") from error
     if values.ndim not in (1, 2):
         raise ValueError(f"{name}: values must have shape [V] or [V, d], got {values.shape}")
-    return _as_float(values, name).reshape(len(values), -1 if values.size else max(values.shape[1:], default=1))
+    return _as_float(values, name).reshape(
+        len(values), -1 if values.size else max(values.shape[1:], default=1)
+    )
 
 
 def _assembled(items: list[np.ndarray], domains: Domains, domain_of: np.ndarray) -> Signals:
@@ -244,41 +246,56 @@ def _checked_graphs(
     for field, given in (("edges", edges), ("edge_weights", edge_weights), ("coordinates", coordinates)):
         if given is not None and len(given) != len(vertex_counts):
             raise ValueError(f"{field}: {len(given)} items for {len(vertex_counts)} graphs")
+    if not vertex_counts:
+        raise ValueError("signals: the set is empty (0 signals)")
     edge_items = [_checked_edges(item, i, vertex_counts[i]) for i, item in enumerate(edges)]
     edge_offsets = np.concatenate([[0], np.cumsum([len(item) for item in edge_items])]).astype(np.int64)
     vertex_offsets = np.concatenate([[0], np.cumsum(vertex_counts)]).astype(np.int64)
-    weights = locations = None
-    if edge_weights is not None:
-        items = [np.asarray(item, dtype=np.float64).reshape(-1) for item in edge_weights]
-        for i, item in enumerate(items):
-            if len(item) != len(edge_items[i]):
-                raise ValueError(f"graph {i}: {len(item)} edge_weights for {len(edge_items[i])} edges")
-        weights = np.concatenate(items) if items else np.zeros(0)
-        check_finite(weights, edge_offsets, "edge_weights", "graph")
-        if (weights < 0).any():
-            place = int(np.argmax(weights < 0))
-            graph = int(np.searchsorted(edge_offsets, place, side="right") - 1)
+    return Graphs(
+        vertex_offsets,
+        np.concatenate(edge_items),
+        edge_offsets,
+        None if edge_weights is None else _checked_weights(edge_weights, edge_offsets),
+        None if coordinates is None else _checked_coordinates(coordinates, vertex_offsets),
+    )
+
+
+def _checked_weights(
+    items: Sequence[ArrayLike], edge_offsets: Int[np.ndarray, "graphs_plus_1"]
+) -> Float[np.ndarray, "total_edges"]:
+    lengths = [np.asarray(item, dtype=np.float64).reshape(-1) for item in items]
+    for i, expected in enumerate(np.diff(edge_offsets)):
+        if len(lengths[i]) != expected:
+            raise ValueError(f"graph {i}: {len(lengths[i])} edge_weights for {expected} edges")
+    weights = np.concatenate(lengths)
+    check_finite(weights, edge_offsets, "edge_weights", "graph")
+    if (weights < 0).any():
+        place = int(np.argmax(weights < 0))
+        graph = int(np.searchsorted(edge_offsets, place, side="right") - 1)
+        raise ValueError(
+            f"graph {graph}: edge_weights[{place - edge_offsets[graph]}] is {weights[place]}; "
+            "a length cannot be negative"
+        )
+    return weights
+
+
+def _checked_coordinates(
+    items: Sequence[ArrayLike], vertex_offsets: Int[np.ndarray, "graphs_plus_1"]
+) -> Float[np.ndarray, "total_vertices k"]:
+    places = [np.asarray(item, dtype=np.float64) for item in items]
+    for i, (place, expected) in enumerate(zip(places, np.diff(vertex_offsets), strict=True)):
+        if place.ndim != 2:
+            raise ValueError(f"graph {i}: coordinates must have shape [V, k], got {place.shape}")
+        if len(place) != expected:
+            raise ValueError(f"graph {i}: {len(place)} coordinates for {expected} values")
+        if place.shape[-1] != places[0].shape[-1]:
             raise ValueError(
-                f"graph {graph}: edge_weights[{place - edge_offsets[graph]}] is {weights[place]}; "
-                "a length cannot be negative"
+                f"graph {i}: coordinates have {place.shape[-1]} dimensions, "
+                f"those of graph 0 {places[0].shape[-1]}"
             )
-    if coordinates is not None:
-        items = [np.asarray(item, dtype=np.float64) for item in coordinates]
-        for i, item in enumerate(items):
-            if item.ndim != 2:
-                raise ValueError(f"graph {i}: coordinates must have shape [V, k], got {item.shape}")
-            if len(item) != vertex_counts[i]:
-                raise ValueError(f"graph {i}: {len(item)} coordinates for {vertex_counts[i]} values")
-            if item.shape[1] != items[0].shape[1]:
-                raise ValueError(
-                    f"graph {i}: coordinates have {item.shape[1]} dimensions, "
-                    f"those of graph 0 {items[0].shape[1]}"
-                )
-        locations = np.concatenate(items) if items else None
-        if locations is not None:
-            check_finite(locations, vertex_offsets, "coordinates", "graph")
-    flat = np.concatenate(edge_items) if edge_items else np.zeros((0, 2), dtype=np.int64)
-    return Graphs(vertex_offsets, flat, edge_offsets, weights, locations)
+    locations = np.concatenate(places)
+    check_finite(locations, vertex_offsets, "coordinates", "graph")
+    return locations
 
 
 def _checked_edges(item: ArrayLike, graph: int, vertices: int) -> Int[np.ndarray, "edges 2"]:

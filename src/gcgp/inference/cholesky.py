@@ -33,9 +33,7 @@ def stable_cholesky(
             break
         current = max(10 * current, 1e-12)
         if current > LARGEST_JITTER:
-            raise ValueError(
-                f"{what} is not positive definite, even with jitter {LARGEST_JITTER:g}: {cause}"
-            )
+            raise ValueError(f"{what} is not positive definite, even with jitter {LARGEST_JITTER:g}: {cause}")
     if current > max(jitter, 1e-12):
         warnings.warn(
             f"{what} needed jitter {current:g} instead of {jitter:g}: {cause}",

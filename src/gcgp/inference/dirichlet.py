@@ -28,8 +28,8 @@ class DirichletClassification:
 
     Each class has two kinds of signals, its own and the others, so the sums over each class
     (`Statistics` grouped by class, all targets 1) hold all that the C posteriors need.
-    A constant that is the same for all classes is taken off the targets: it changes no probability, and it lets
-    the latent functions start from a mean of zero.
+    A constant that is the same for all classes is taken off the targets: it changes no probability, and it
+    lets the latent functions start from a mean of zero.
     """
 
     alpha: float
@@ -105,7 +105,7 @@ class DirichletClassification:
 
         def loss(point: tuple[float, ...]) -> float:
             likelihood, s2 = at(point)
-            if not (LEAST_ALPHA <= likelihood.alpha <= 1 and MOST_LOG_VARIANCE >= abs(point[0])):
+            if not (LEAST_ALPHA <= likelihood.alpha <= 1 and abs(point[0]) <= MOST_LOG_VARIANCE):
                 return math.inf
             return likelihood.leave_one_out_loss(likelihood.posterior(statistics, s2), sample, draws)
 

@@ -122,7 +122,7 @@ class Features:
                 if diagonal:
                     values = term.kernel.kff_diagonal(own, draws=draws, seed=seed, first=run.start)
                     diagonals.append(values.double())
-        return Chunk(run, torch.cat(columns, dim=1), sum(diagonals) if diagonals else None)
+        return Chunk(run, torch.cat(columns, dim=1), torch.stack(diagonals).sum(dim=0) if diagonals else None)
 
     def at_vertices(
         self, signals: Signals

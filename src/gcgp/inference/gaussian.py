@@ -17,6 +17,7 @@ RATIOS = [step / 2 for step in range(-8, 19)]
 LEAST_NOISE = 1e-8
 """Noise is at least this part of the targets' mean square."""
 
+
 @dataclass(frozen=True)
 class GaussianRegression:
     """Targets t = f + ε with noise ε ~ N(0, `noise`); `Statistics` of one group."""
@@ -54,8 +55,8 @@ class GaussianRegression:
     ) -> Choice[GaussianRegression]:
         """The noise and the GP variance with the largest collapsed bound; either may be given.
 
-        `size` is the mean of Kff's diagonal. In the eigenbasis of ΦᵀΦ a bound costs O(M), and the best noise for a
-        given ratio of variance to noise has a closed form, so one search over that ratio is enough.
+        `size` is the mean of Kff's diagonal. In the eigenbasis of ΦᵀΦ a bound costs O(M), and the best noise
+        for a given ratio of variance to noise has a closed form, so one search over that ratio is enough.
         """
         eigenvalues, basis = torch.linalg.eigh(statistics.gram.sum(dim=0))
         eigenvalues = eigenvalues.clamp_min(0.0)

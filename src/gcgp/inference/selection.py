@@ -1,4 +1,4 @@
-"""Choosing what is not learned by gradients: small searches over scores that are cheap once features exist."""
+"""Choosing what gradients do not: small searches over scores that are cheap once features exist."""
 
 from __future__ import annotations
 

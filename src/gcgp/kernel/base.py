@@ -1,4 +1,4 @@
-"""Base kernels k_g between patches: GPyTorch's, with a fused form for those that are functions of distance."""
+"""Base kernels k_g between patches: GPyTorch's, with a fused form for functions of distance."""
 
 from __future__ import annotations
 
@@ -115,5 +115,3 @@ def prior_variance(kernel: Kernel, x: Float[Tensor, "a dim"]) -> Float[Tensor, "
     if form is not None:
         return torch.ones(len(x), dtype=x.dtype) * form.scale
     return kernel(x, diag=True)
-
-

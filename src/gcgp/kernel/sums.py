@@ -68,9 +68,7 @@ def kff_diagonal(
     return out
 
 
-def _padded_double_sums(
-    kernel: Kernel, patches: Patches, signals: Int[Tensor, "n"]
-) -> Float[Tensor, "n"]:
+def _padded_double_sums(kernel: Kernel, patches: Patches, signals: Int[Tensor, "n"]) -> Float[Tensor, "n"]:
     """mᵀ K m of many small signals, a batch at a time, filled up with patches of multiplicity 0."""
     starts, counts = patches.offsets[signals], patches.offsets.diff()[signals]
     parts = []
@@ -114,7 +112,11 @@ def _blocked_double_sum(
 
 
 def _sampled_double_sum(
-    kernel: Kernel, x: Float[Tensor, "P dim"], m: Float[Tensor, "P"], draws: int, seed: tuple[int, int]
+    kernel: Kernel,
+    x: Float[Tensor, "P dim"],
+    m: Float[Tensor, "P"],
+    draws: int,
+    seed: tuple[int, int],
 ) -> Float[Tensor, ""]:
     """(Σ|m|)² times the mean of ±k over pairs of independent draws with probabilities |m| / Σ|m|."""
     reached = np.cumsum(m.detach().abs().cpu().numpy().astype(np.float64))

@@ -179,7 +179,7 @@ class _WeightedSums(torch.autograd.Function):
     """`compiled.weighted_sums` with its gradient with respect to the weights."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, *where: Any) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, weights: Tensor, *where: Any) -> Tensor:
         from gcgp.patches.compiled import weighted_sums
 
         ctx.save_for_backward(weights)
@@ -187,7 +187,7 @@ class _WeightedSums(torch.autograd.Function):
         return torch.from_numpy(weighted_sums(weights.detach().numpy(), *where))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         from gcgp.patches.compiled import weighted_sums_pullback
 
         (weights,) = ctx.saved_tensors

@@ -33,9 +33,7 @@ class Patches:
             raise IndexError(f"patches are cut in runs of signals; the step was {step}")
         offsets = self.offsets[start : stop + 1]
         rows = slice(int(offsets[0]), int(offsets[-1]))
-        return Patches(
-            self.values[rows], self.multiplicity[rows], offsets - offsets[0], self.vertices[rows]
-        )
+        return Patches(self.values[rows], self.multiplicity[rows], offsets - offsets[0], self.vertices[rows])
 
     @property
     def signal_of(self) -> Int[Tensor, "total_patches"]:

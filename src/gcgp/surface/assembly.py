@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gcgp.domain import Graphs, Grids, Signals
 from gcgp.domain.chart import unknown_option
-from gcgp.inference import Features, Term
+from gcgp.inference import Term
 from gcgp.kernel import ConvolutionalKernel, base_kernel, choose_inducing
 from gcgp.kernel.base import set_lengthscales
 from gcgp.patches import Convolution, Patches
@@ -81,7 +81,8 @@ def _extent(signals: Signals) -> float:
     """The median, over domains, of the longest side of the box around the vertices."""
     if isinstance(signals.domains, Grids):
         return float(np.median(signals.domains.shapes.max(axis=1)))
-    assert isinstance(signals.domains, Graphs) and signals.domains.coordinates is not None
+    assert isinstance(signals.domains, Graphs)
+    assert signals.domains.coordinates is not None
     starts = signals.domains.vertex_offsets[:-1]
     highest = np.maximum.reduceat(signals.domains.coordinates, starts)
     lowest = np.minimum.reduceat(signals.domains.coordinates, starts)
@@ -123,9 +124,7 @@ class Draft:
                 f"{convolution.weighting!r}: no vertex of any signal has a complete patch; "
                 "the domains are smaller than the weighting"
             )
-        medians = {
-            name: median_distance(patches.values[:, part], rng) for name, part in columns.items()
-        }
+        medians = {name: median_distance(patches.values[:, part], rng) for name, part in columns.items()}
         return cls(convolution, columns, patches, medians, kernel, aggregate, vertex_weights)
 
     def term(
@@ -166,24 +165,11 @@ class Draft:
         """The same draft with patches that do not say where they are."""
         if "location" not in self.columns:
             return self
-        convolution = Convolution(
-            self.convolution.weighting,
-            self.convolution.chart,
-            self.convolution.mass,
-            False,
-            self.convolution.dtype,
-        )
+        convolution = replace(self.convolution, location=False)
         columns = {name: part for name, part in self.columns.items() if name != "location"}
         kept = self.columns["location"].start
-        trial = Patches(
-            self.trial.values[:, :kept].contiguous(),
-            self.trial.multiplicity,
-            self.trial.offsets,
-            self.trial.vertices,
-        ).distinct()
-        return Draft(
-            convolution, columns, trial, self.medians, self.kernel, self.aggregate, self.vertex_weights
-        )
+        trial = replace(self.trial, values=self.trial.values[:, :kept].contiguous()).distinct()
+        return replace(self, convolution=convolution, columns=columns, trial=trial)
 
 
 def median_distance(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -> float:
@@ -194,7 +180,14 @@ def median_distance(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -
     return float(distances.median()) if len(distances) else 1.0
 
 
-def trial_features(drafts: Sequence[Draft], terms: Sequence[Term], memory: int) -> Any:
-    """Features of the trial signals under candidate terms."""
-    features = Features(terms, memory)
-    return features.of_patches([draft.trial for draft in drafts], slice(0, len(drafts[0].trial)))
+def build_terms(
+    drafts: Sequence[Draft],
+    lengthscales: Sequence[dict[str, float]],
+    inducing: int,
+    method: str,
+    rng: np.random.Generator,
+) -> list[Term]:
+    """The term of each draft."""
+    return [
+        draft.term(scales, inducing, method, rng) for draft, scales in zip(drafts, lengthscales, strict=True)
+    ]

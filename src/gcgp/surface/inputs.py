@@ -24,7 +24,7 @@ def as_signals(X: Any) -> Signals:
             return Signals.from_pyg(X)
     if isinstance(X, Sequence) and len(X) == 0:
         raise ValueError("X: the set is empty (0 signals)")
-    if isinstance(X, Sequence) and not isinstance(X, str) or hasattr(X, "__array__"):
+    if (isinstance(X, Sequence) and not isinstance(X, str)) or hasattr(X, "__array__"):
         if hasattr(X, "__array__") and np.asarray(X).ndim == 2:
             raise ValueError(
                 f"X: got a table of shape {np.asarray(X).shape}; expected Signals, or images "

@@ -22,16 +22,25 @@ from gcgp.inference import Features, Posterior, Term
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.description import build, describe
 from gcgp.patches import Convolution
-from gcgp.surface.estimators import DTYPES, GCGPClassifier, GCGPRegressor
+from gcgp.surface.convolutional_gp import DTYPES
+from gcgp.surface.estimators import GCGPClassifier, GCGPRegressor
 from gcgp.surface.inputs import as_bytes, object_array
 from gcgp.weighting import Weighting
 
 FORMAT = "gcgp-model"
 FORMAT_VERSION = 1
-ESTIMATORS = {"GCGPClassifier": GCGPClassifier, "GCGPRegressor": GCGPRegressor}
+ESTIMATORS: dict[str, Any] = {"GCGPClassifier": GCGPClassifier, "GCGPRegressor": GCGPRegressor}
 FITTED = {
     "GCGPClassifier": ("variance_", "bound_", "domain_", "channels_", "image_shape_", "alpha_"),
-    "GCGPRegressor": ("variance_", "bound_", "domain_", "channels_", "image_shape_", "noise_", "intercept_"),
+    "GCGPRegressor": (
+        "variance_",
+        "bound_",
+        "domain_",
+        "channels_",
+        "image_shape_",
+        "noise_",
+        "intercept_",
+    ),
 }
 """Fitted attributes that are numbers, texts or short lists."""
 
@@ -49,13 +58,11 @@ def save(estimator: GCGPClassifier | GCGPRegressor, path: str | Path) -> None:
         "estimator": name,
         "gcgp": __version__,
         "parameters": {
-            key: _plain_parameter(key, value)
-            for key, value in estimator.get_params(deep=False).items()
+            key: _plain_parameter(key, value) for key, value in estimator.get_params(deep=False).items()
         },
         "fitted": {key: getattr(estimator, key) for key in FITTED[name]},
         "terms": [
-            _describe_term(term, f"terms.{i}.", tensors)
-            for i, term in enumerate(estimator.features_.terms)
+            _describe_term(term, f"terms.{i}.", tensors) for i, term in enumerate(estimator.features_.terms)
         ],
     }
     if isinstance(estimator, GCGPClassifier):
@@ -114,9 +121,7 @@ def _rebuilt(description: dict[str, Any], tensors: dict[str, Tensor]) -> GCGPCla
     for key in FITTED[name]:
         value = description["fitted"][key]
         setattr(estimator, key, tuple(value) if isinstance(value, list) else value)
-    terms = [
-        _rebuilt_term(term, f"terms.{i}.", tensors) for i, term in enumerate(description["terms"])
-    ]
+    terms = [_rebuilt_term(term, f"terms.{i}.", tensors) for i, term in enumerate(description["terms"])]
     estimator.features_ = Features(terms, as_bytes(estimator.memory_limit))
     estimator.posterior_ = Posterior(
         estimator.variance_, tensors["posterior.weights"], tensors["posterior.roots"]
@@ -159,7 +164,10 @@ def _rebuilt_term(description: dict[str, Any], prefix: str, tensors: dict[str, T
         dtype,
     )
     term = Term(
-        convolution, kernel.requires_grad_(False), tensors[prefix + "inducing"], description["jitter"]
+        convolution,
+        kernel.requires_grad_(False),
+        tensors[prefix + "inducing"],
+        description["jitter"],
     )
     term.__dict__["root"] = tensors[prefix + "root"]  # what the cached property would compute
     return term
@@ -229,7 +237,10 @@ def _parameter(value: Any) -> Any:
 
 
 def _plain_labels(classes: np.ndarray) -> dict[str, Any]:
-    return {"dtype": str(classes.dtype), "items": [_plain_label(label) for label in classes.tolist()]}
+    return {
+        "dtype": str(classes.dtype),
+        "items": [_plain_label(label) for label in classes.tolist()],
+    }
 
 
 def _plain_label(label: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -39,7 +40,7 @@ class Diffusion(Weighting):
     3
     """
 
-    coordinates = ("rho",)
+    coordinates: ClassVar[tuple[str, ...]] = ("rho",)
 
     def __init__(
         self,

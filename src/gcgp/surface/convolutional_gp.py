@@ -1,0 +1,309 @@
+"""What classifier and regressor share: building the terms, collecting statistics, predicting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float, Int
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+from tqdm import tqdm
+
+from gcgp.domain import Grids, Signals
+from gcgp.domain.chart import unknown_option
+from gcgp.inference import (
+    Features,
+    Posterior,
+    Statistics,
+)
+from gcgp.inference.dirichlet import COARSE_STEPS, FINE_STEPS, START
+from gcgp.inference.features import Chunk
+from gcgp.inference.selection import Choice, Point, Sample
+from gcgp.kernel.base import NAMES as KERNELS
+from gcgp.kernel.convolutional import AGGREGATES
+from gcgp.kernel.inducing import METHODS
+from gcgp.patches import Convolution
+from gcgp.patches.convolution import runs
+from gcgp.surface.assembly import Draft, build_terms, resolve_weightings
+from gcgp.surface.inputs import as_bytes, as_signals
+from gcgp.surface.tuning import Tuned, tune
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+TRIAL_SIGNALS = 1_000
+"""Training signals on which lengthscales, variance and α_ε are tried."""
+SCORED_SIGNALS = 500
+"""How many of these are left out in turn to score a choice."""
+TRIAL_INDUCING = 300
+DIAGONAL_DRAWS = 128
+"""Patches of a training signal that are drawn for its prior variance; with fewer patches, all count."""
+
+
+@dataclass(frozen=True)
+class VertexEvidence:
+    """What each vertex says for each class (or for the regression function).
+
+    Rows are the vertices of all signals, one signal after the other. `mean` and `std` are those of the
+    vertex's own share of the latent function: of g at its patch for `aggregate="sum"`, of g over the number
+    of patches for `"mean"`. The means of a signal's vertices sum to its latent mean.
+    """
+
+    mean: Float[np.ndarray, "total_vertices C"]
+    std: Float[np.ndarray, "total_vertices C"]
+    offsets: Int[np.ndarray, "signals_plus_1"]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, signal: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation `[V, C]` of one signal's vertices."""
+        number = range(len(self))[signal]
+        rows = slice(self.offsets[number], self.offsets[number + 1])
+        return self.mean[rows], self.std[rows]
+
+
+class ConvolutionalGP(BaseEstimator):
+    """What classifier and regressor share: building the terms, collecting statistics, predicting."""
+
+    weighting: Any
+    chart: str
+    location: bool | float | str
+    mass: bool | str
+    kernel: str | Kernel
+    lengthscale: float | str
+    aggregate: str
+    vertex_weights: Any
+    n_inducing: int
+    inducing: str
+    variance: float | str
+    dtype: str
+    memory_limit: int | str
+    random_state: Any
+    progress: bool
+
+    features_: Features
+    posterior_: Posterior
+
+    def predict_latent(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Posterior mean `[N, C]` of the latent functions and, if asked for, their standard deviation."""
+        mean, variance = self._latent(self._input(X), diagonal=return_std)
+        return (mean.numpy(), variance.sqrt().numpy()) if return_std else mean.numpy()
+
+    def evidence(self, X: Any) -> VertexEvidence:
+        """What every vertex contributes to every latent function, with its standard deviation.
+
+        The means of a signal's vertices sum to its latent mean.
+        """
+        signals = self._input(X)
+        means, deviations = [], []
+        cost = signals.vertex_counts * self.features_.size * 8.0 * 4
+        for run in runs(cost, as_bytes(self.memory_limit)):
+            features, residual = self.features_.at_vertices(signals[run])
+            mean, variance = self.posterior_.predict(features, residual)
+            means.append(mean.numpy())
+            deviations.append(variance.sqrt().numpy())
+        return VertexEvidence(np.concatenate(means), np.concatenate(deviations), signals.offsets)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file; `gcgp.load` reads it. An existing file is replaced whole."""
+        from gcgp.surface.model_file import save
+
+        check_is_fitted(self, "posterior_")
+        save(self, path)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _choose(
+        self, statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point]
+    ) -> Choice[Any]:
+        """The likelihood and GP variance that fit best."""
+        raise NotImplementedError
+
+    def _validate_options(self) -> None:
+        for name, value, known in (
+            ("aggregate", self.aggregate, AGGREGATES),
+            ("inducing", self.inducing, METHODS),
+            ("dtype", self.dtype, tuple(DTYPES)),
+        ):
+            if value not in known:
+                raise unknown_option(name, value, known)
+        if not isinstance(self.kernel, Kernel) and self.kernel not in KERNELS:
+            raise unknown_option("kernel", self.kernel, (*KERNELS, "any gpytorch.kernels.Kernel"))
+        if (
+            isinstance(self.n_inducing, bool)
+            or not isinstance(self.n_inducing, (int, np.integer))
+            or self.n_inducing < 1
+        ):
+            raise ValueError(f"n_inducing={self.n_inducing!r} must be a whole number of at least 1")
+        for name in ("lengthscale", "variance"):
+            check_positive(name, getattr(self, name))
+        if not isinstance(self.location, (bool, np.bool_)):
+            check_positive("location", self.location)
+        if self.mass not in (True, False, "auto"):
+            raise unknown_option("mass", self.mass, ("auto", "True", "False"))
+        as_bytes(self.memory_limit)
+
+    def _input(self, X: Any) -> Signals:
+        """Signals to predict, checked against those of training."""
+        check_is_fitted(self, "posterior_")
+        signals = as_signals(X)
+        if type(signals.domains).__name__ != self.domain_:
+            raise ValueError(
+                f"X: signals on {type(signals.domains).__name__.lower()}, "
+                f"but training had {self.domain_.lower()}"
+            )
+        if signals.channels != self.channels_:
+            raise ValueError(f"X: {signals.channels} channels, but training had {self.channels_}")
+        if self.image_shape_ is not None and isinstance(signals.domains, Grids):
+            wrong = np.flatnonzero((signals.domains.shapes != self.image_shape_).any(axis=1))
+            if len(wrong):
+                n = int(np.argmax(signals.domain_of == wrong[0]))
+                raise ValueError(
+                    f"X: image {n} has shape {signals.domains.shapes[wrong[0]].tolist()}, but training had "
+                    f"{list(self.image_shape_)}, which matters with location or vertex_weights"
+                )
+        return signals
+
+    def _fit(
+        self, signals: Signals, groups: Int[np.ndarray, "N"], targets: Float[np.ndarray, "N"]
+    ) -> Choice[Any]:
+        """Build the terms, collect the statistics of all signals, and choose likelihood and variance."""
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31, size=4))
+        memory = as_bytes(self.memory_limit)
+        labels, t = torch.from_numpy(groups), torch.from_numpy(targets)
+        with self._bar(len(signals)) as bar:
+            bar.set_description("lengthscales")
+            trial = np.sort(rng.permutation(len(signals))[: self._trial_size(signals, memory)])
+            drafts = self._drafts(signals[trial], rng)
+            tuned, start = self._tuned(drafts, labels[trial], t[trial], rng)
+            terms = build_terms(tuned.drafts, tuned.lengthscales, int(self.n_inducing), self.inducing, rng)
+            features = Features(terms, memory)
+            bar.set_description("features")
+            statistics = Statistics.empty(int(labels.max()) + 1, features.size)
+            seed = int(rng.integers(2**31))
+            for chunk in features.chunks(signals, draws=DIAGONAL_DRAWS, seed=seed, progress=bar.update):
+                statistics.add(chunk.features, labels[chunk.run], t[chunk.run], chunk.residual)
+            bar.set_description("variance")
+            whole = features.of_patches([draft.trial for draft in tuned.drafts], slice(0, len(trial)))
+            choice = self._choose(statistics, _sample(whole, labels[trial]), start, FINE_STEPS)
+            self.features_ = features
+            self.posterior_ = choice.likelihood.posterior(statistics, choice.variance)
+            self.variance_ = choice.variance
+            self.bound_ = choice.likelihood.bound(statistics, choice.variance)
+        self.domain_ = type(signals.domains).__name__
+        self.channels_ = signals.channels
+        fixed = self.vertex_weights is not None or terms[0].convolution.location
+        self.image_shape_ = None
+        if fixed and isinstance(signals.domains, Grids) and len(signals.domains) == 1:
+            self.image_shape_ = tuple(signals.domains.shapes[0].tolist())
+        return choice
+
+    def _trial_size(self, signals: Signals, memory: int) -> int:
+        weightings = resolve_weightings(self.weighting, signals)
+        width = sum(w.bins * (signals.channels + 1) + 3 for w in weightings) * DTYPES[self.dtype].itemsize
+        return max(2, min(TRIAL_SIGNALS, int(memory / (width * signals.vertex_counts.mean() * 4))))
+
+    def _drafts(self, trial: Signals, rng: np.random.Generator) -> list[Draft]:
+        """One draft for each weighting, with location and mass as asked for."""
+        coordinates = trial.domains.locations is not None
+        tunable = isinstance(self.kernel, str)
+        location = (coordinates and tunable) if self.location == "auto" else bool(self.location)
+        mass = (not coordinates and tunable) if self.mass == "auto" else bool(self.mass)
+        dtype = DTYPES[self.dtype]
+        weights = self.vertex_weights
+        if weights is not None:
+            weights = torch.as_tensor(np.asarray(weights), dtype=dtype).reshape(-1)
+            if not torch.isfinite(weights).all():
+                place = int(torch.argmin(torch.isfinite(weights).int()))
+                raise ValueError(f"vertex_weights[{place}] is {float(weights[place])}; it must be finite")
+        return [
+            Draft.make(
+                Convolution(weighting.to(dtype).requires_grad_(False), self.chart, mass, location, dtype),
+                trial,
+                self.kernel,
+                self.aggregate,
+                weights,
+                rng,
+            )
+            for weighting in resolve_weightings(self.weighting, trial)
+        ]
+
+    def _tuned(
+        self,
+        drafts: list[Draft],
+        labels: Int[Tensor, "n"],
+        targets: Float[Tensor, "n"],
+        rng: np.random.Generator,
+    ) -> tuple[Tuned, Point]:
+        """Lengthscales, and whether location counts, by the loss of a smaller model of the trial signals.
+
+        Also where the search for the likelihood ended there: the whole model's search starts from it.
+        """
+        inducing = min(int(self.n_inducing), TRIAL_INDUCING)
+        method = "random" if self.inducing == "random" else "k-means++"
+        seed = int(rng.integers(2**31))
+        last: Point = START
+
+        def loss(drafts: Sequence[Draft], scales: Sequence[dict[str, float]]) -> float:
+            nonlocal last
+            terms = build_terms(drafts, scales, inducing, method, np.random.default_rng(seed))
+            chunk = Features(terms, 0).of_patches([draft.trial for draft in drafts], slice(0, len(labels)))
+            statistics = Statistics.empty(int(labels.max()) + 1, chunk.features.shape[1])
+            statistics.add(chunk.features, labels, targets, chunk.residual)
+            choice = self._choose(statistics, _sample(chunk, labels), last, COARSE_STEPS)
+            last = choice.at or START
+            return choice.loss
+
+        tuned = tune(drafts, self.lengthscale, self.location, loss)
+        return tuned, last
+
+    def _chunks(self, signals: Signals, diagonal: bool) -> Iterator[Chunk]:
+        with self._bar(len(signals)) as bar:
+            bar.set_description("predicting")
+            yield from self.features_.chunks(signals, diagonal=diagonal, progress=bar.update)
+
+    def _latent(
+        self, signals: Signals, diagonal: bool = True
+    ) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
+        """Posterior means and variances; without the diagonal the variances are left at zero."""
+        means, variances = [], []
+        for chunk in self._chunks(signals, diagonal):
+            if diagonal:
+                mean, variance = self.posterior_.predict(chunk.features, chunk.residual)
+            else:
+                mean = self.posterior_.mean(chunk.features)
+                variance = torch.zeros_like(mean)
+            means.append(mean)
+            variances.append(variance)
+        return torch.cat(means), torch.cat(variances)
+
+    def _bar(self, total: int) -> Any:
+        """A bar on a terminal, nothing in a pipe; it appears once the work takes longer than a second."""
+        return tqdm(total=total, unit=" signals", delay=1, disable=None if self.progress else True)
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Raise unless the option is `"auto"` or a positive number."""
+    if value == "auto" and isinstance(value, str):
+        return
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not np.isfinite(value) or value <= 0:
+        raise ValueError(f"{name}={value!r}: expected 'auto' or a positive number")
+
+
+def _sample(chunk: Chunk, labels: Int[Tensor, "n"]) -> Sample:
+    """At most `SCORED_SIGNALS` of the chunk, evenly spread."""
+    assert chunk.diagonal is not None
+    every = slice(None, None, -(-len(labels) // SCORED_SIGNALS))
+    return Sample(chunk.features[every], chunk.residual[every], chunk.diagonal[every], labels[every])

@@ -1,0 +1,43 @@
+"""How good probabilities are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of class probabilities against the true classes."""
+
+    error: float
+    """Share of signals whose most probable class is wrong."""
+    nll: float
+    """Mean negative log probability of the true class."""
+    brier: float
+    """Mean squared distance between the probabilities and the one-hot truth."""
+    ece: float
+    """Expected calibration error: mean gap between confidence and accuracy, in 15 equal bins."""
+
+    @classmethod
+    def of(
+        cls, probabilities: Float[np.ndarray, "N C"], truth: Int[np.ndarray, "N"], bins: int = 15
+    ) -> Scores:
+        """The scores of these probabilities; `truth` holds the columns of the true classes.
+
+        >>> Scores.of(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])).error
+        0.5
+        """
+        rows = np.arange(len(truth))
+        confidence, guess = probabilities.max(axis=1), probabilities.argmax(axis=1)
+        right = guess == truth
+        which = np.minimum((confidence * bins).astype(int), bins - 1)
+        gaps = np.bincount(which, weights=confidence - right, minlength=bins)
+        return cls(
+            error=float(1 - right.mean()),
+            nll=float(-np.log(np.maximum(probabilities[rows, truth], 1e-12)).mean()),
+            brier=float(((probabilities - np.eye(probabilities.shape[1])[truth]) ** 2).sum(axis=1).mean()),
+            ece=float(np.abs(gaps).sum() / len(truth)),
+        )

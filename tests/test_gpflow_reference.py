@@ -1,0 +1,130 @@
+"""The convolutional GP on twelve digits, figure by figure as GPflow computes it."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from gcgp.domain import Signals
+from gcgp.inference import Features, GaussianRegression, Statistics, Term
+from gcgp.kernel import ConvolutionalKernel
+from gcgp.patches import Convolution
+from gcgp.weighting import Box
+
+BUNDLED = Path(__file__).parent / "data" / "gpflow_convolutional_svgp.npz"
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+
+
+@pytest.fixture(scope="module")
+def reference():
+    with np.load(os.environ.get("GCGP_GPFLOW_REFERENCE", BUNDLED)) as file:
+        return dict(file)
+
+
+@pytest.fixture(params=[torch.float64, torch.float32], ids=["float64", "float32"])
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=["", "weighted_"], ids=["plain", "weighted"])
+def prefix(request):
+    return request.param
+
+
+@pytest.fixture
+def kernel(reference, dtype, prefix):
+    base = ScaleKernel(RBFKernel()).double()
+    base.base_kernel.lengthscale = torch.from_numpy(reference["lengthscale"])
+    base.outputscale = torch.from_numpy(reference["variance"])
+    weights = torch.from_numpy(reference["patch_weights"]) if prefix else None
+    return ConvolutionalKernel(base, aggregate="mean", vertex_weights=weights).to(dtype)
+
+
+@pytest.fixture
+def convolution(reference, dtype):
+    return Convolution(Box(int(reference["patch_side"])), dtype=dtype)
+
+
+@pytest.fixture
+def inducing(reference, dtype):
+    return torch.from_numpy(reference["inducing_patches"]).to(dtype)
+
+
+def agree(ours, theirs, dtype):
+    theirs = torch.from_numpy(theirs)
+    torch.testing.assert_close(ours.detach().double(), theirs, rtol=TOLERANCE[dtype], atol=0.0)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad], ids=["fused", "gradient"])
+def test_kernel_matrices(reference, kernel, convolution, inducing, dtype, prefix, mode):
+    signals = Signals.from_images(reference["images"])
+    with mode():
+        patches = kernel.weighted(convolution.patches(signals)).distinct()
+        kuu, kfu = kernel.kuu(inducing), kernel.kfu(patches, inducing)
+        kff, diagonal = kernel.kff(patches, patches), kernel.kff_diagonal(patches)
+    assert all(m.requires_grad == (mode is torch.enable_grad) for m in (kuu, kfu, kff, diagonal))
+    agree(kuu, reference[prefix + "Kuu"], dtype)
+    agree(kfu.T, reference[prefix + "Kuf"], dtype)
+    agree(kff, reference[prefix + "Kff"], dtype)
+    agree(diagonal, reference[prefix + "Kff_diag"], dtype)
+
+
+def test_kernel_matrices_without_merging(reference, kernel, convolution, inducing, dtype, prefix):
+    with torch.no_grad():
+        patches = kernel.weighted(convolution.patches(Signals.from_images(reference["images"])))
+        assert len(patches.values) == 12 * 24 * 24
+        agree(kernel.kfu(patches, inducing).T, reference[prefix + "Kuf"], dtype)
+        agree(kernel.kff_diagonal(patches), reference[prefix + "Kff_diag"], dtype)
+
+
+@pytest.mark.parametrize("memory", [1, 10**9], ids=["image by image", "all at once"])
+def test_collapsed_bound_and_predictions(
+    reference, kernel, convolution, inducing, dtype, prefix, memory
+):
+    # `jitter` was added as it is; a term multiplies its jitter by the mean of Kuu's diagonal.
+    jitter = float(reference["jitter"] / reference["variance"])
+    features = Features([Term(convolution, kernel, inducing, jitter)], memory)
+    targets = torch.from_numpy((reference["labels"] - 4.5) / 3)
+    statistics = Statistics.empty(1, features.size)
+    chunks = list(features.chunks(Signals.from_images(reference["images"])))
+    for chunk in chunks:
+        t = targets[chunk.run]
+        statistics.add(chunk.features, torch.zeros(len(t), dtype=int), t, chunk.residual)
+    likelihood = GaussianRegression(float(reference["noise_variance"]))
+    bound = torch.tensor(likelihood.bound(statistics, 1.0), dtype=torch.float64)
+    posterior = likelihood.posterior(statistics, 1.0)
+    predictions = [posterior.predict(chunk.features, chunk.residual) for chunk in chunks]
+    agree(bound, reference[prefix + "sgpr_bound"], dtype)
+    agree(torch.cat([mean for mean, _ in predictions]), reference[prefix + "sgpr_f_mean"], dtype)
+    agree(torch.cat([var for _, var in predictions]), reference[prefix + "sgpr_f_var"], dtype)
+
+
+def test_gradient_of_the_bound_is_its_slope(reference):
+    """The differentiable path through Kuu, Kuf and the diagonal, against differences of the bound."""
+    signals = Signals.from_images(reference["images"][:4])
+    patches = Convolution(Box(5), dtype=torch.float64).patches(signals).distinct()
+    inducing = torch.from_numpy(reference["inducing_patches"][:6])
+    targets = torch.from_numpy((reference["labels"][:4] - 4.5) / 3)
+    noise = float(reference["noise_variance"])
+    kernel = ConvolutionalKernel(RBFKernel().double(), aggregate="mean")
+
+    def bound(lengthscale):
+        kernel.base.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
+        weighted = kernel.weighted(patches)
+        root = torch.linalg.cholesky(kernel.kuu(inducing) + 1e-6 * torch.eye(len(inducing)))
+        kfu = kernel.kfu(weighted, inducing)
+        features = torch.linalg.solve_triangular(root, kfu.T, upper=False).T
+        residual = kernel.kff_diagonal(weighted) - features.square().sum(dim=1)
+        covariance = features @ features.T + noise * torch.eye(4)
+        normal = torch.distributions.MultivariateNormal(torch.zeros_like(targets), covariance)
+        return normal.log_prob(targets) - 0.5 * residual.sum() / noise
+
+    bound(0.9).backward()
+    raw = kernel.base.raw_lengthscale
+    slope = raw.grad.item() / torch.sigmoid(raw).item()
+    with torch.no_grad():
+        difference = (bound(0.9001) - bound(0.8999)).item() / 0.0002
+    assert slope == pytest.approx(difference, rel=1e-6)
