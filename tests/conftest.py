@@ -1,4 +1,5 @@
-"""Shapes in signatures are checked while testing; modules with compiled loops are left as they are."""
+"""Shapes in signatures are checked while testing; not in modules with compiled loops, nor where
+wrong types are met with errors of our own (options and inputs)."""
 
 from jaxtyping import install_import_hook
 
@@ -13,7 +14,14 @@ CHECKED = [
     "gcgp.patches.patches",
     "gcgp.kernel",
     "gcgp.inference",
-    "gcgp.surface",
+    "gcgp.surface.assembly",
+    "gcgp.surface.convolutional_gp",
+    "gcgp.surface.datasets",
+    "gcgp.surface.demo",
+    "gcgp.surface.metrics",
+    "gcgp.surface.model_file",
+    "gcgp.surface.pictures",
+    "gcgp.surface.tuning",
 ]
 
 install_import_hook(CHECKED, "shapes.typechecker")

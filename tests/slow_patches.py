@@ -61,9 +61,7 @@ def shortest_paths(vertices: int, edges: np.ndarray, lengths: np.ndarray) -> np.
     for (a, b), length in zip(edges, lengths, strict=True):
         paths[a, b] = paths[b, a] = min(paths[a, b], length)
     for via in range(vertices):
-        for a in range(vertices):
-            for b in range(vertices):
-                paths[a, b] = min(paths[a, b], paths[a, via] + paths[via, b])
+        paths = np.minimum(paths, paths[:, via, None] + paths[via])
     return paths
 
 
@@ -106,13 +104,14 @@ def slow_sums(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bins of all channels `[V, C·B]` and masses `[V, B]` of one signal, a vertex and a bin at a time."""
     vertices, channels = values.shape
+    formula, own, reach = FORMULAS[type(weighting)], weighting.configuration(), weighting.reach
     sums = np.zeros((vertices, channels, weighting.bins))
     mass = np.zeros((vertices, weighting.bins))
     for v in range(vertices):
         for w in range(vertices):
-            if pairs[v][w].rho > weighting.reach:
+            if pairs[v][w].rho > reach:
                 continue
-            for b, weight in enumerate(slow_weights(weighting, pairs[v][w])):
+            for b, weight in enumerate(formula(own, pairs[v][w])):
                 mass[v, b] += weight
                 for c in range(channels):
                     sums[v, c, b] += weight * values[w, c]

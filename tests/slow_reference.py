@@ -64,6 +64,8 @@ def example_kernel(name: str) -> Kernel:
             return ProductKernel(left, right).double()
         case "sum":
             return AdditiveKernel(example_kernel("rbf ard"), example_kernel("linear")).double()
+        case "product with linear":
+            return ProductKernel(example_kernel("rbf ard"), example_kernel("linear")).double()
         case "linear":
             return _with(LinearKernel(), variance=0.6)
     raise ValueError(name)
@@ -82,7 +84,14 @@ FUSED_KERNELS = (
     "scaled matern52",
     "twice scaled",
 )
-GENERIC_KERNELS = ("scaled on two columns", "rational quadratic", "product", "sum", "linear")
+GENERIC_KERNELS = (
+    "scaled on two columns",
+    "rational quadratic",
+    "product",
+    "product with linear",
+    "sum",
+    "linear",
+)
 KERNELS = FUSED_KERNELS + GENERIC_KERNELS
 
 
@@ -138,9 +147,7 @@ def dense_prediction(
     return mean, variance * where.square().sum(dim=1) - explained
 
 
-def dense_bound(
-    features: Tensor, residual: Tensor, targets: Tensor, noise: Tensor, variance: float
-) -> float:
+def dense_bound(features: Tensor, residual: Tensor, targets: Tensor, noise: Tensor, variance: float) -> float:
     """log N(t | 0, s²ΦΦᵀ + D) − ½ s² Σ r/σ²."""
     covariance = variance * features @ features.T + torch.diag(noise)
     marginal = torch.distributions.MultivariateNormal(torch.zeros_like(targets), covariance)

@@ -61,14 +61,15 @@ def agree(ours, theirs, dtype):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad], ids=["fused", "gradient"])
 def test_kernel_matrices(reference, kernel, convolution, inducing, dtype, prefix, mode):
     signals = Signals.from_images(reference["images"])
+    columns = 12 if (mode, dtype) == (torch.no_grad, torch.float64) else 3  # the rest takes long
     with mode():
         patches = kernel.weighted(convolution.patches(signals)).distinct()
         kuu, kfu = kernel.kuu(inducing), kernel.kfu(patches, inducing)
-        kff, diagonal = kernel.kff(patches, patches), kernel.kff_diagonal(patches)
+        kff, diagonal = kernel.kff(patches, patches[:columns]), kernel.kff_diagonal(patches)
     assert all(m.requires_grad == (mode is torch.enable_grad) for m in (kuu, kfu, kff, diagonal))
     agree(kuu, reference[prefix + "Kuu"], dtype)
     agree(kfu.T, reference[prefix + "Kuf"], dtype)
-    agree(kff, reference[prefix + "Kff"], dtype)
+    agree(kff, reference[prefix + "Kff"][:, :columns], dtype)
     agree(diagonal, reference[prefix + "Kff_diag"], dtype)
 
 
@@ -81,9 +82,7 @@ def test_kernel_matrices_without_merging(reference, kernel, convolution, inducin
 
 
 @pytest.mark.parametrize("memory", [1, 10**9], ids=["image by image", "all at once"])
-def test_collapsed_bound_and_predictions(
-    reference, kernel, convolution, inducing, dtype, prefix, memory
-):
+def test_collapsed_bound_and_predictions(reference, kernel, convolution, inducing, dtype, prefix, memory):
     # `jitter` was added as it is; a term multiplies its jitter by the mean of Kuu's diagonal.
     jitter = float(reference["jitter"] / reference["variance"])
     features = Features([Term(convolution, kernel, inducing, jitter)], memory)
@@ -92,7 +91,7 @@ def test_collapsed_bound_and_predictions(
     chunks = list(features.chunks(Signals.from_images(reference["images"])))
     for chunk in chunks:
         t = targets[chunk.run]
-        statistics.add(chunk.features, torch.zeros(len(t), dtype=int), t, chunk.residual)
+        statistics.add(chunk.features, torch.zeros(len(t), dtype=torch.int64), t, chunk.residual)
     likelihood = GaussianRegression(float(reference["noise_variance"]))
     bound = torch.tensor(likelihood.bound(statistics, 1.0), dtype=torch.float64)
     posterior = likelihood.posterior(statistics, 1.0)

@@ -43,6 +43,8 @@ class Signals:
         [16, 30]
         """
         items = _image_items(images)
+        if not items:
+            raise ValueError("images: the set is empty (0 signals)")
         shapes = np.array([image.shape[:2] for image in items], dtype=np.int64)
         unique, domain_of = np.unique(shapes, axis=0, return_inverse=True)
         flat = [image.reshape(-1, 1 if image.ndim == 2 else image.shape[2]) for image in items]

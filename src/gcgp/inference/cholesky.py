@@ -31,8 +31,8 @@ def stable_cholesky(
         factor, failed = torch.linalg.cholesky_ex(matrix + current * scale * torch.eye(len(matrix)))
         if not failed:
             break
-        current = max(10 * current, 1e-12)
-        if current > LARGEST_JITTER:
+        previous, current = current, min(max(10 * current, 1e-12), LARGEST_JITTER)
+        if previous >= current:
             raise ValueError(f"{what} is not positive definite, even with jitter {LARGEST_JITTER:g}: {cause}")
     if current > max(jitter, 1e-12):
         warnings.warn(

@@ -51,8 +51,8 @@ class DirichletClassification:
         """Centred target and noise variance of every signal for every class."""
         own = torch.nn.functional.one_hot(labels, classes).bool()
         (t1, n1), (t0, n0) = self.level(True), self.level(False)
-        target = torch.where(own, t1, t0).double() - self.offset(classes)
-        return target, torch.where(own, n1, n0).double()
+        own = own.double()
+        return own * t1 + (1 - own) * t0 - self.offset(classes), own * n1 + (1 - own) * n0
 
     def normal_equations(self, statistics: Statistics, label: int) -> NormalEquations:
         """What class `label` learns from all signals."""
@@ -105,7 +105,9 @@ class DirichletClassification:
 
         def loss(point: tuple[float, ...]) -> float:
             likelihood, s2 = at(point)
-            if not (LEAST_ALPHA <= likelihood.alpha <= 1 and abs(point[0]) <= MOST_LOG_VARIANCE):
+            if alpha is None and not LEAST_ALPHA <= likelihood.alpha <= 1:
+                return math.inf
+            if variance is None and abs(point[0]) > MOST_LOG_VARIANCE:
                 return math.inf
             return likelihood.leave_one_out_loss(likelihood.posterior(statistics, s2), sample, draws)
 

@@ -90,18 +90,18 @@ class Features:
         charts = [term.convolution.shared_chart(signals) for term in self.terms]
         cost = np.sum([term.convolution.bytes_per_signal(signals) for term in self.terms], axis=0)
         for run in runs(cost, self.memory):
-            patches = self.patches(signals[run], charts)
+            patches = self.patches(signals[run], charts, run.start)
             yield self.of_patches(patches, run, diagonal=diagonal, draws=draws, seed=seed)
             progress(run.stop - run.start)
 
     def patches(
-        self, signals: Signals, charts: Sequence[Chart | Stencil | None] | None = None
+        self, signals: Signals, charts: Sequence[Chart | Stencil | None] | None = None, first: int = 0
     ) -> list[Patches]:
         """For each term the patches of the signals, with multiplicities, repeated ones merged."""
         charts = [None] * len(self.terms) if charts is None else charts
         with torch.no_grad():
             return [
-                term.kernel.weighted(term.convolution.patches(signals, chart)).distinct()
+                term.kernel.weighted(term.convolution.patches(signals, chart), first).distinct()
                 for term, chart in zip(self.terms, charts, strict=True)
             ]
 

@@ -63,7 +63,7 @@ class GaussianRegression:
         projected = (statistics.cross.sum(dim=0) @ basis).square()
         squares, residual = float(statistics.squares.sum()), float(statistics.residual.sum())
         count = float(statistics.count.sum())
-        floor = max(LEAST_NOISE * squares / count, torch.finfo(torch.float64).tiny)
+        floor = LEAST_NOISE * squares / count or 1e-12
 
         def settings(log_ratio: float) -> tuple[float, float]:
             ratio = 10**log_ratio / size

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import gpytorch
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
 
@@ -54,6 +54,8 @@ class DistanceForm:
     scale: Float[Tensor, ""] | float
     of_squared_distance: Callable[[Tensor], Tensor] | None
     """h, applied in place where it can be; None for the RBF, which is fused with the product."""
+    kink: bool = False
+    """Whether h has a kink at 0, where squared distances by a product of float32 are too coarse."""
 
 
 def distance_form(kernel: Kernel) -> DistanceForm | None:
@@ -67,7 +69,7 @@ def distance_form(kernel: Kernel) -> DistanceForm | None:
     if type(kernel) is RBFKernel:
         return DistanceForm(kernel.lengthscale[0], scale, None)
     if type(kernel) is MaternKernel:
-        return DistanceForm(kernel.lengthscale[0], scale, _matern(kernel.nu))
+        return DistanceForm(kernel.lengthscale[0], scale, _matern(kernel.nu), kernel.nu == 0.5)
     return None
 
 
@@ -90,10 +92,17 @@ def evaluate(
     """k_g(x, y) as a dense matrix, in the inputs' precision."""
     form = distance_form(kernel)
     if form is None:
+        # A sum is taken apart here: GPyTorch may factorise a part, which adds jitter to it.
+        plain = kernel.active_dims is None and not kernel.batch_shape
+        if plain and type(kernel) is AdditiveKernel:
+            return torch.stack([evaluate(part, x, y) for part in kernel.kernels]).sum(dim=0)
+        if plain and type(kernel) is ScaleKernel:
+            return evaluate(kernel.base_kernel, x, y) * kernel.outputscale
         with gpytorch.settings.lazily_evaluate_kernels(False):
             return kernel(x, y).to_dense()
     lengthscale = form.lengthscale.to(x.dtype)
-    squared = squared_distances(x / lengthscale, y / lengthscale)
+    x, y = x / lengthscale, y / lengthscale
+    squared = exact_squared_distances(x, y) if form.kink else squared_distances(x, y)
     h = form.of_squared_distance
     value = torch.exp(-0.5 * squared) if h is None else h(squared)
     return value * form.scale
@@ -107,6 +116,13 @@ def squared_distances(
     x, y = x - centre, y - centre
     norms = x.square().sum(dim=-1, keepdim=True) + y.square().sum(dim=-1)[..., None, :]
     return (norms - 2 * (x @ y.transpose(-1, -2))).clamp_min(0.0)
+
+
+def exact_squared_distances(
+    x: Float[Tensor, "*batch a dim"], y: Float[Tensor, "*batch b dim"]
+) -> Float[Tensor, "*batch a b"]:
+    """|x − y|² by differences: slower, but exactly 0 between equal rows."""
+    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 def prior_variance(kernel: Kernel, x: Float[Tensor, "a dim"]) -> Float[Tensor, "a"]:

@@ -39,7 +39,7 @@ class ConvolutionalKernel(gpytorch.Module):
         else:
             self.vertex_weights = None
 
-    def weighted(self, patches: Patches) -> Patches:
+    def weighted(self, patches: Patches, first: int = 0) -> Patches:
         """The patches with the multiplicities of this kernel: 1, 1/P, or these times vertex weights."""
         counts = patches.offsets.diff()
         if self.vertex_weights is not None:
@@ -47,7 +47,7 @@ class ConvolutionalKernel(gpytorch.Module):
             if (counts != per_signal).any():
                 n = int(torch.argmax((counts != per_signal).int()))
                 raise ValueError(
-                    f"signal {n}: {int(counts[n])} patches for {per_signal} vertex_weights; "
+                    f"signal {first + n}: {int(counts[n])} patches for {per_signal} vertex_weights; "
                     "vertex weights need a domain that all signals share"
                 )
             patches = patches.scaled(self.vertex_weights.to(patches.values.dtype).repeat(len(patches)))

@@ -28,15 +28,33 @@ def describe(kernel: Kernel) -> dict[str, Any]:
     dims = None if kernel.active_dims is None else kernel.active_dims.tolist()
     description: dict[str, Any] = {"class": name, "active_dims": dims}
     if known and name == "ScaleKernel":
-        return description | {"parts": [describe(kernel.base_kernel)]}
+        description |= {"parts": [describe(kernel.base_kernel)]}
+        if not _unlike(kernel, build(description)):
+            return description
     if known and name in COMPOSED:
         return description | {"parts": [describe(part) for part in kernel.kernels]}
     if known and name in SIMPLE:
         arguments = {key: getattr(kernel, key) for key in SIMPLE[name]}
-        return description | {"ard_num_dims": kernel.ard_num_dims, "arguments": arguments}
+        description |= {"ard_num_dims": kernel.ard_num_dims, "arguments": arguments}
+        if not _unlike(kernel, build(description)):
+            return description
     raise ValueError(
         f"a {name} cannot be written to a model file; "
         f"those that can: {', '.join([*SIMPLE, 'ScaleKernel', *sorted(COMPOSED)])}"
+    )
+
+
+def _unlike(kernel: Kernel, twin: Kernel) -> bool:
+    """Whether the state means something else in `twin`: other constraints, or priors."""
+    if next(iter(kernel.named_priors()), None) is not None:
+        return True
+    pairs = zip(kernel.named_constraints(), twin.named_constraints(), strict=True)
+    return any(
+        type(a) is not type(b)
+        or a._transform is not b._transform
+        or not (a.lower_bound == b.lower_bound).all()
+        or not (a.upper_bound == b.upper_bound).all()
+        for (_, a), (_, b) in pairs
     )
 
 

@@ -76,13 +76,14 @@ def _kmeans_plus_plus(
 
 def _greedy_variance(points: Float[Tensor, "candidates dim"], count: int, kernel: Kernel) -> Tensor:
     left = prior_variance(kernel, points).detach().clone()
+    rounding = 1e-12 * float(left.max())
     factors = torch.zeros(count, len(points), dtype=points.dtype)
     chosen: list[int] = []
     with torch.no_grad():
         for m in range(count):
             left[chosen] = -torch.inf
             pivot = int(torch.argmax(left))
-            if left[pivot] <= 1e-12:  # the rest is explained to rounding: take them as they come
+            if left[pivot] <= rounding:  # the rest is explained to rounding: take them as they come
                 rest = torch.nonzero(torch.isfinite(left))[:, 0]
                 return torch.tensor([*chosen, *rest[: count - m].tolist()])
             column = evaluate(kernel, points, points[pivot : pivot + 1])[:, 0]

@@ -8,7 +8,9 @@ the backward pass, so memory does not grow with the number of patches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -24,19 +26,59 @@ BLOCK_ELEMENTS = 3 << 17
 """Kernel values computed at a time: 1.5 MB of float32, about two cores' second-level caches."""
 BLOCK_ELEMENTS_WITH_GRADIENT = 1 << 22
 
+Rows = slice | Tensor
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """k_g between any rows of x and any rows of y, divided by `scale`."""
+
+    values: Callable[[Rows, Rows, Tensor | None], Tensor]
+    """Of the rows of x, the rows of y, and a place for the result, if there is one."""
+    scale: Tensor | float
+    recomputed: bool
+    """Whether a backward pass will follow, for which blocks are not to be kept."""
+
+    def piece(self, function: Callable[[], Tensor]) -> Tensor:
+        """What `function` makes of blocks, computed again in the backward pass."""
+        return checkpoint(function, use_reentrant=False) if self.recomputed else function()
+
+
+def _blocks(kernel: Kernel, x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]) -> _Blocks:
+    form = distance_form(kernel)
+    recomputed = torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *kernel.parameters()))
+    if form is None or form.kink or recomputed:
+        return _Blocks(lambda a, b, _: evaluate(kernel, x[a], y[b]), 1.0, recomputed)
+    centre = y.mean(dim=0)
+    lengthscale = form.lengthscale.detach().to(x.dtype)
+    x, y = (x - centre) / lengthscale, (y - centre) / lengthscale
+    # −½|x−y|² = x·y − ½|x|² − ½|y|²: both norms are two more columns of the product.
+    left = torch.cat([x, -0.5 * x.square().sum(1, keepdim=True), torch.ones_like(x[:, :1])], dim=1)
+    right = torch.cat([y, torch.ones_like(y[:, :1]), -0.5 * y.square().sum(1, keepdim=True)], dim=1)
+    of_squared_distance = form.of_squared_distance
+
+    def values(a: Rows, b: Rows, out: Tensor | None) -> Tensor:
+        product = torch.matmul(left[a], right[b].mT, out=out)
+        return product.exp_() if of_squared_distance is None else of_squared_distance(product.mul_(-2.0))
+
+    scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
+    return _Blocks(values, scale, False)
+
 
 def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
     """Kuf transposed: for each signal and inducing patch, Σ_v m_v k_g(Z[v], U)."""
-    return _sums_over_signals(kernel, patches, inducing)
+    blocks = _blocks(kernel, patches.values, inducing)
+    return _sums(blocks, patches, slice(None), len(inducing)) * blocks.scale
 
 
 def kff(kernel: Kernel, left: Patches, right: Patches) -> Float[Tensor, "N N2"]:
     """Σ_v Σ_v' m_v m_v' k_g(Z[v], Z'[v']) for each pair of signals, a signal of `right` at a time."""
+    blocks = _blocks(kernel, left.values, right.values)
     columns = []
-    for n in range(len(right)):
-        other = right[n : n + 1]
-        columns.append(_sums_over_signals(kernel, left, other.values) @ other.multiplicity)
-    return torch.stack(columns, dim=1)
+    for start, stop in _segments(right):
+        sums = _sums(blocks, left, slice(start, stop), stop - start)
+        columns.append(sums @ right.multiplicity[start:stop])
+    return torch.stack(columns, dim=1) * blocks.scale
 
 
 def kff_diagonal(
@@ -48,179 +90,131 @@ def kff_diagonal(
     drawn in proportion to their multiplicities. What is drawn depends on the seed and the signal's number,
     which starts at `first`, and not on how signals are cut into chunks.
     """
+    if draws is not None and draws < 2:
+        raise ValueError(f"draws={draws!r}: an estimate needs two patches at least")
+    blocks = _blocks(kernel, patches.values, patches.values)
     counts = patches.offsets.diff()
-    large = counts * counts > BLOCK_ELEMENTS
-    if draws is not None:
-        large = counts > draws
+    large = counts * counts > BLOCK_ELEMENTS if draws is None else counts > draws
     out = torch.zeros(len(patches), dtype=patches.values.dtype)
     small = torch.nonzero(~large)[:, 0]
-    if len(small):
-        small = small[torch.argsort(counts[small], stable=True)]  # like sizes together: little padding
-        out = out.index_add(0, small, _padded_double_sums(kernel, patches, small))
-    for n in torch.nonzero(large)[:, 0].tolist():
-        rows = slice(int(patches.offsets[n]), int(patches.offsets[n + 1]))
-        x, m = patches.values[rows], patches.multiplicity[rows]
-        if draws is None:
-            value = _blocked_double_sum(kernel, x, m)
-        else:
-            value = _sampled_double_sum(kernel, x, m, draws, (seed, first + n))
-        out = out.index_add(0, torch.tensor([n]), value[None])
+    small = small[torch.argsort(counts[small], stable=True)]  # like sizes together: little padding
+    for signals, rows, inside in _padded(patches, small):
+        m = torch.where(inside, patches.multiplicity[rows], 0)
+        out = out.index_add(0, signals, _double_sums(blocks, rows, m))
+    rest = torch.nonzero(large)[:, 0]
+    if draws is None:
+        values = [_blocked_double_sum(blocks, patches, n) for n in rest.tolist()]
+        return out.index_add(0, rest, torch.stack(values)) * blocks.scale if values else out * blocks.scale
+    out = out * blocks.scale
+    for signals in torch.split(rest, max(1, BLOCK_ELEMENTS // draws**2)):
+        out = out.index_add(0, signals, _sampled(kernel, blocks, patches, signals, draws, seed, first))
     return out
 
 
-def _padded_double_sums(kernel: Kernel, patches: Patches, signals: Int[Tensor, "n"]) -> Float[Tensor, "n"]:
-    """mᵀ K m of many small signals, a batch at a time, filled up with patches of multiplicity 0."""
-    starts, counts = patches.offsets[signals], patches.offsets.diff()[signals]
-    parts = []
-    start = 0
-    while start < len(signals):
-        stop = start + 1
-        while stop < len(signals) and (stop + 1 - start) * int(counts[stop]) ** 2 <= BLOCK_ELEMENTS:
-            stop += 1
-        place = torch.arange(max(int(counts[stop - 1]), 1))
-        inside = place < counts[start:stop, None]
-        rows = torch.where(inside, starts[start:stop, None] + place, 0)
-        if len(patches.values):
-            m = torch.where(inside, patches.multiplicity[rows], 0)
-            parts.append(_recomputed(_quadratic_forms, kernel, patches.values[rows], m))
-        else:
-            parts.append(torch.zeros(stop - start, dtype=patches.values.dtype))
-        start = stop
-    return torch.cat(parts)
-
-
-def _quadratic_forms(
-    kernel: Kernel, x: Float[Tensor, "*batch P dim"], m: Float[Tensor, "*batch P"]
-) -> Float[Tensor, "*batch"]:
-    """mᵀ k_g(x, x) m."""
-    return ((evaluate(kernel, x, x) @ m[..., None])[..., 0] * m).sum(dim=-1)
-
-
-def _blocked_double_sum(
-    kernel: Kernel, x: Float[Tensor, "P dim"], m: Float[Tensor, "P"]
-) -> Float[Tensor, ""]:
-    """mᵀ K m of one large signal, by blocks on and above the diagonal."""
-    side = max(1, int(BLOCK_ELEMENTS**0.5))
-    total = torch.zeros((), dtype=torch.float64)
-    for a in range(0, len(x), side):
-        total = total + _recomputed(_quadratic_forms, kernel, x[a : a + side], m[a : a + side])
-        if a + side < len(x):
-            right, weights = x[a + side :], m[a + side :]
-            rest = Patches(right, weights, torch.tensor([0, len(right)]), torch.arange(len(right)))
-            total = total + 2 * (_sums_over_signals(kernel, rest, x[a : a + side])[0] @ m[a : a + side])
-    return total.to(x.dtype)
-
-
-def _sampled_double_sum(
-    kernel: Kernel,
-    x: Float[Tensor, "P dim"],
-    m: Float[Tensor, "P"],
-    draws: int,
-    seed: tuple[int, int],
-) -> Float[Tensor, ""]:
-    """(Σ|m|)² times the mean of ±k over pairs of independent draws with probabilities |m| / Σ|m|."""
-    reached = np.cumsum(m.detach().abs().cpu().numpy().astype(np.float64))
-    u = np.random.default_rng(seed).random(draws) * reached[-1]
-    drawn = torch.from_numpy(np.minimum(np.searchsorted(reached, u, side="right"), len(x) - 1))
-    sign = m[drawn] / m[drawn].detach().abs()
-    pairs = _recomputed(_quadratic_forms, kernel, x[drawn], sign)
-    own = (prior_variance(kernel, x[drawn]) * sign.square()).sum()
-    return (pairs - own) * float(reached[-1] ** 2 / (draws * (draws - 1)))
-
-
-def _recomputed(function: Callable[..., Tensor], kernel: Kernel, *tensors: Tensor) -> Tensor:
-    """function(kernel, …), recomputed in the backward pass if there is to be one."""
-    if not torch.is_grad_enabled():
-        return function(kernel, *tensors)
-    return checkpoint(function, kernel, *tensors, use_reentrant=False)
-
-
-def _sums_over_signals(
-    kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]
-) -> Float[Tensor, "N M"]:
-    if torch.is_grad_enabled() and _needs_gradient(kernel, patches, inducing):
-        return _differentiable_sums(kernel, patches, inducing)
-    with torch.no_grad():
-        block_values, scale = _block_function(kernel, patches.values, inducing)
-        return _blocked_sums(block_values, patches, len(inducing)) * scale
-
-
-def _needs_gradient(kernel: Kernel, patches: Patches, inducing: Tensor) -> bool:
-    tensors = (patches.values, patches.multiplicity, inducing, *kernel.parameters())
-    return any(tensor.requires_grad for tensor in tensors)
-
-
-def _block_function(
-    kernel: Kernel, x: Float[Tensor, "P dim"], y: Float[Tensor, "M dim"]
-) -> tuple[Callable[[int, int, Tensor], Tensor], float]:
-    """A function of (start, stop, buffer) that gives k_g(x[start:stop], y), and a factor left to the end."""
-    form = distance_form(kernel)
-    if form is None:
-        return lambda start, stop, _: evaluate(kernel, x[start:stop], y), 1.0
-    lengthscale = form.lengthscale.to(x.dtype)
-    centre = y.mean(dim=0)
-    x, y = (x - centre) / lengthscale, (y - centre) / lengthscale
-    # exp(−½|x−y|²) = exp(x·y − ½|x|² − ½|y|²): both norms are two more columns of the product.
-    one = torch.ones(1, dtype=x.dtype)
-    left = torch.cat([x, -0.5 * x.square().sum(1, keepdim=True), one.expand(len(x), 1)], dim=1)
-    right = torch.cat([y, one.expand(len(y), 1), -0.5 * y.square().sum(1, keepdim=True)], dim=1)
-    right = right.T.contiguous()
-    of_squared_distance = form.of_squared_distance
-
-    def block_values(start: int, stop: int, buffer: Tensor) -> Tensor:
-        torch.mm(left[start:stop], right, out=buffer)
-        if of_squared_distance is None:
-            return buffer.exp_()
-        return of_squared_distance(buffer.mul_(-2.0))
-
-    return block_values, float(form.scale)
-
-
-def _blocked_sums(
-    block_values: Callable[[int, int, Tensor], Tensor], patches: Patches, columns: int
-) -> Float[Tensor, "N M"]:
-    """Σ over each signal's patches of multiplicity × kernel, walking the flat rows block by block."""
-    out = torch.zeros(len(patches), columns, dtype=patches.values.dtype)
+def _segments(patches: Patches) -> Iterator[tuple[int, int]]:
     ends = patches.offsets.tolist()
-    multiplicity = patches.multiplicity
-    rows = max(1, BLOCK_ELEMENTS // max(columns, 1))
-    buffer = torch.empty(min(rows, max(ends[-1], 1)), columns, dtype=patches.values.dtype)
+    return pairwise(ends)
+
+
+def _sums(blocks: _Blocks, patches: Patches, columns: slice, width: int) -> Float[Tensor, "N M"]:
+    """Σ over each signal's patches of multiplicity × kernel, walking the flat rows block by block."""
+    total = len(patches.values)
+    out = torch.zeros(len(patches), width, dtype=patches.values.dtype)
+    if blocks.recomputed or patches.multiplicity.requires_grad:
+        signal_of = patches.signal_of
+        rows = max(1, BLOCK_ELEMENTS_WITH_GRADIENT // max(width, 1))
+        for start in range(0, total, rows):
+            part = slice(start, min(start + rows, total))
+
+            signals, place = torch.unique_consecutive(signal_of[part], return_inverse=True)
+
+            def partial(part: slice = part, place: Tensor = place, count: int = len(signals)) -> Tensor:
+                weighted = blocks.values(part, columns, None) * patches.multiplicity[part, None]
+                return weighted.new_zeros(count, width).index_add(0, place, weighted)
+
+            out = out.index_add(0, signals, blocks.piece(partial))
+        return out
+    rows = max(1, BLOCK_ELEMENTS // max(width, 1))
+    buffer = torch.empty(min(rows, total), width, dtype=out.dtype)
+    segments = list(_segments(patches))
     signal = 0
-    for start in range(0, ends[-1], rows):
-        stop = min(start + rows, ends[-1])
-        block = block_values(start, stop, buffer[: stop - start])
-        while signal < len(patches) and ends[signal] < stop:
-            a, b = max(start, ends[signal]), min(stop, ends[signal + 1])
-            if b > a:
-                out[signal].addmv_(block[a - start : b - start].T, multiplicity[a:b])
-            if ends[signal + 1] > stop:
+    for start in range(0, total, rows):
+        stop = min(start + rows, total)
+        block = blocks.values(slice(start, stop), columns, buffer[: stop - start])
+        while signal < len(segments) and segments[signal][0] < stop:
+            a, b = max(start, segments[signal][0]), min(stop, segments[signal][1])
+            out[signal].addmv_(block[a - start : b - start].T, patches.multiplicity[a:b])
+            if segments[signal][1] > stop:
                 break
             signal += 1
     return out
 
 
-def _differentiable_sums(
-    kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]
-) -> Float[Tensor, "N M"]:
-    """The same sums, each block recomputed in the backward pass instead of kept."""
-    rows = max(1, BLOCK_ELEMENTS_WITH_GRADIENT // len(inducing))
-    signal_of = patches.signal_of
-    out = torch.zeros(len(patches), len(inducing), dtype=patches.values.dtype)
+def _padded(
+    patches: Patches, signals: Int[Tensor, "n"]
+) -> Iterator[tuple[Int[Tensor, "b"], Int[Tensor, "b P"], Tensor]]:
+    """Batches of signals, sorted by size: their rows, and which of these are not just filling."""
+    starts, counts = patches.offsets[signals], patches.offsets.diff()[signals]
+    sizes = counts.tolist()
+    start = sum(size == 0 for size in sizes)
+    while start < len(sizes):
+        stop = start + 1
+        while stop < len(sizes) and (stop + 1 - start) * sizes[stop] ** 2 <= BLOCK_ELEMENTS:
+            stop += 1
+        place = torch.arange(sizes[stop - 1])
+        inside = place < counts[start:stop, None]
+        yield signals[start:stop], torch.where(inside, starts[start:stop, None] + place, 0), inside
+        start = stop
 
-    for start in range(0, len(patches.values), rows):
-        block = slice(start, start + rows)
-        signals = signal_of[block]
-        tensors = patches.values[block], patches.multiplicity[block], inducing, signals
-        partial = _recomputed(_block_sums, kernel, *tensors)
-        out = out.index_add(0, torch.arange(int(signals[0]), int(signals[-1]) + 1), partial)
-    return out
+
+def _double_sums(blocks: _Blocks, rows: Int[Tensor, "b P"], m: Float[Tensor, "b P"]) -> Float[Tensor, "b"]:
+    """mᵀ K m for each set of rows."""
+
+    def quadratic() -> Tensor:
+        return ((blocks.values(rows, rows, None) @ m[..., None])[..., 0] * m).sum(dim=-1)
+
+    return blocks.piece(quadratic)
 
 
-def _block_sums(
-    kernel: Kernel, values: Tensor, multiplicity: Tensor, inducing: Tensor, signals: Tensor
-) -> Tensor:
-    """Sums over the rows of each signal, for the run of signals that these rows belong to."""
-    weighted = evaluate(kernel, values, inducing) * multiplicity[:, None]
-    low = int(signals[0])
-    partial = torch.zeros(int(signals[-1]) - low + 1, len(inducing), dtype=weighted.dtype)
-    return partial.index_add(0, signals - low, weighted)
+def _blocked_double_sum(blocks: _Blocks, patches: Patches, signal: int) -> Float[Tensor, ""]:
+    """mᵀ K m of one large signal, by blocks on and above the diagonal."""
+    first, last = int(patches.offsets[signal]), int(patches.offsets[signal + 1])
+    side = -(-(last - first) // -(-(last - first) // max(1, int(BLOCK_ELEMENTS**0.5))))
+    total = torch.zeros((), dtype=torch.float64)
+    for a in range(first, last, side):
+        for b in range(a, last, side):
+            rows, columns = slice(a, min(a + side, last)), slice(b, min(b + side, last))
+
+            def bilinear(rows: slice = rows, columns: slice = columns) -> Tensor:
+                values = blocks.values(rows, columns, None)
+                return patches.multiplicity[rows] @ (values @ patches.multiplicity[columns])
+
+            total = total + (1 if a == b else 2) * blocks.piece(bilinear)
+    return total.to(patches.values.dtype)
+
+
+def _sampled(
+    kernel: Kernel,
+    blocks: _Blocks,
+    patches: Patches,
+    signals: Int[Tensor, "b"],
+    draws: int,
+    seed: int,
+    first: int,
+) -> Float[Tensor, "b"]:
+    """(Σ|m|)² times the mean of ±k over pairs of independent draws with probabilities |m| / Σ|m|."""
+    magnitude = patches.multiplicity.detach().abs().cpu().numpy().astype(np.float64)
+    chosen = np.empty((len(signals), draws), dtype=np.int64)
+    mass = np.empty(len(signals))
+    for i, n in enumerate(signals.tolist()):
+        start, stop = int(patches.offsets[n]), int(patches.offsets[n + 1])
+        reached = np.cumsum(magnitude[start:stop])
+        u = np.random.default_rng((seed, first + n)).random(draws) * reached[-1]
+        chosen[i] = start + np.minimum(np.searchsorted(reached, u, side="right"), stop - start - 1)
+        mass[i] = reached[-1]
+    rows = torch.from_numpy(chosen)
+    m = patches.multiplicity[rows]
+    sign = m / m.detach().abs().clamp_min(torch.finfo(m.dtype).tiny)
+    pairs = _double_sums(blocks, rows, sign) * blocks.scale
+    own = (prior_variance(kernel, patches.values[rows.flatten()]).reshape(rows.shape) * sign.square()).sum(1)
+    return (pairs - own) * torch.from_numpy(mass**2 / (draws * (draws - 1))).to(pairs.dtype)

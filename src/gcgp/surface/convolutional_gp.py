@@ -181,6 +181,9 @@ class ConvolutionalGP(BaseEstimator):
         """Build the terms, collect the statistics of all signals, and choose likelihood and variance."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31, size=4))
         memory = as_bytes(self.memory_limit)
+        if self.vertex_weights is not None and len(signals.domains) > 1:
+            n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
+            raise ValueError(f"signal {n}: not on the domain of signal 0, as vertex_weights need it to be")
         labels, t = torch.from_numpy(groups), torch.from_numpy(targets)
         with self._bar(len(signals)) as bar:
             bar.set_description("lengthscales")

@@ -124,7 +124,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each signal."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of signals whose most probable class is right."""

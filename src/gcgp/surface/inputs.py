@@ -62,7 +62,7 @@ def encode_labels(y: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
         classes = object_array(ordered)
         codes = np.array([numbers[label] for label in labels])
     if len(classes) < 2:
-        raise ValueError(f"y: all {count} labels are {classes[0]!r}; need two classes at least")
+        raise ValueError(f"y: all {count} labels are {classes[0]}; need two classes at least")
     return classes, codes
 
 
@@ -76,9 +76,10 @@ def labels_of(y: Any) -> np.ndarray:
             raise ValueError(f"y: expected one label a signal, got shape {array.shape}")
         return array
     items = list(y)
-    kinds = {type(item) for item in items}
-    same = len(kinds) == 1 and issubclass(next(iter(kinds)), (str, int, float, np.generic))
-    return np.asarray(items) if same else object_array(items)
+    for kinds in (str, bool, (int, float, np.number)):
+        if all(isinstance(item, kinds) for item in items):
+            return np.asarray(items)
+    return object_array(items)
 
 
 def object_array(items: Sequence[Any]) -> np.ndarray:
@@ -111,7 +112,7 @@ def check_length(labels: np.ndarray, count: int) -> None:
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
-def as_bytes(limit: int | str) -> int:
+def as_bytes(limit: Any) -> int:
     """A number of bytes from a number or a text such as `"500 MB"`."""
     if isinstance(limit, (int, np.integer)) and not isinstance(limit, bool) and limit > 0:
         return int(limit)

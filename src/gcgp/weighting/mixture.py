@@ -113,7 +113,7 @@ class Anisotropic(Weighting):
     @property
     def reach(self) -> float:
         """Three of the larger spread beyond the outermost radius."""
-        return float(self.radii.max() + WIDTHS_IN_REACH * torch.maximum(self.along, self.across))
+        return float((self.radii.max() + WIDTHS_IN_REACH * torch.maximum(self.along, self.across)).detach())
 
     def forward(  # type: ignore[override]
         self, rho: Float[Tensor, "pairs"], theta: Float[Tensor, "pairs"]

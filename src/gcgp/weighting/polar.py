@@ -60,7 +60,7 @@ class Diffusion(Weighting):
     @property
     def reach(self) -> float:
         """Three widths beyond the outermost radius."""
-        return float(self.radii.max() + WIDTHS_IN_REACH * self.radial_width)
+        return float((self.radii.max() + WIDTHS_IN_REACH * self.radial_width).detach())
 
     def forward(self, rho: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs K"]:  # type: ignore[override]
         """Weights in each ring."""

@@ -1,0 +1,219 @@
+"""Superpixels: clusters that are a fixed point of k-means, edges below a threshold, and one seed."""
+
+import math
+
+import numba
+import numpy as np
+import pytest
+
+from gcgp.domain import Graphs, Signals, superpixels
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Bright blobs of random values on a background of zeros."""
+    random = np.random.default_rng(0)
+    values = random.uniform(0.1, 1.0, size=(6, 14, 14))
+    rows, columns = np.indices((14, 14))
+    for image in values:
+        centre = random.uniform(4, 9, size=2)
+        image[(rows - centre[0]) ** 2 + (columns - centre[1]) ** 2 > 16] = 0.0
+    return values
+
+
+def assert_same(one, other):
+    np.testing.assert_array_equal(one.values, other.values)
+    np.testing.assert_array_equal(one.offsets, other.offsets)
+    for field in ("vertex_offsets", "edges", "edge_offsets", "edge_weights", "coordinates"):
+        np.testing.assert_array_equal(getattr(one.domains, field), getattr(other.domains, field))
+
+
+def pixels_of(image):
+    """Column, row and channels of each pixel of one image `[H, W]` or `[H, W, C]`."""
+    image = image.reshape(*image.shape[:2], -1)
+    return [
+        (column, row, *map(float, image[row, column]))
+        for row in range(image.shape[0])
+        for column in range(image.shape[1])
+    ]
+
+
+def test_the_same_seed_gives_the_same_graphs(images):
+    assert_same(superpixels(images, 12, 8, random_state=3), superpixels(images, 12, 8, random_state=3))
+
+
+def test_another_seed_gives_other_graphs(images):
+    one = superpixels(images, 12, 8, random_state=3)
+    other = superpixels(images, 12, 8, random_state=4)
+    for a, b in zip(one, other, strict=True):
+        assert a.domains.coordinates.tolist() != b.domains.coordinates.tolist()
+
+
+def test_the_number_of_threads_makes_no_difference(images):
+    most = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        alone = superpixels(images, 12, 8)
+        numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
+        together = superpixels(images, 12, 8)
+    finally:
+        numba.set_num_threads(most)
+    assert_same(alone, together)
+
+
+def test_images_that_follow_make_no_difference(images):
+    assert_same(superpixels(images[:2], 12, 8), superpixels(images, 12, 8)[:2])
+    changed = images.copy()
+    changed[0] = changed[5]
+    assert_same(superpixels(changed, 12, 8)[1:], superpixels(images, 12, 8)[1:])
+
+
+def test_result_is_signals_on_graphs_with_lengths_and_coordinates(images):
+    signals = superpixels(images, 12, 8)
+    assert isinstance(signals, Signals)
+    assert isinstance(signals.domains, Graphs)
+    assert len(signals) == len(images)
+    assert (signals.vertex_counts <= 20).all()
+    assert (signals.vertex_counts >= 15).all()
+    assert signals.values.dtype == images.dtype
+    assert superpixels(images.astype(np.float32), 12, 8).values.dtype == np.float32
+
+
+@pytest.mark.parametrize("value_scale", [0.0, 5.0])
+def test_each_vertex_is_the_mean_of_the_pixels_nearest_to_it(images, value_scale):
+    """Where Lloyd's algorithm has come to rest; the two parts have clusters of their own."""
+    for image, signal in zip(
+        images, superpixels(images, 7, 5, value_scale=value_scale, max_iter=1000), strict=True
+    ):
+        scale = value_scale / image.max()
+        vertices = [
+            (x, y, value)
+            for (x, y), value in zip(signal.domains.coordinates, signal.values[:, 0], strict=True)
+        ]
+        members = {v: [] for v in range(len(vertices))}
+        for pixel in pixels_of(image):
+            same_part = [v for v in members if (vertices[v][2] > 0) == (pixel[2] > 0)]
+            nearest = min(
+                same_part,
+                key=lambda v, pixel=pixel: math.hypot(
+                    vertices[v][0] - pixel[0],
+                    vertices[v][1] - pixel[1],
+                    scale * (vertices[v][2] - pixel[2]),
+                ),
+            )
+            members[nearest].append(pixel)
+        for v, own in members.items():
+            np.testing.assert_allclose(np.mean(own, axis=0), vertices[v], atol=1e-9)
+
+
+def test_the_mean_over_one_cluster_is_the_mean_of_its_part(images):
+    for image, signal in zip(images, superpixels(images, 1, 1), strict=True):
+        bright = [pixel for pixel in pixels_of(image) if pixel[2] > 0]
+        dark = [pixel for pixel in pixels_of(image) if pixel[2] == 0]
+        expected = np.array([np.mean(bright, axis=0), np.mean(dark, axis=0)])
+        np.testing.assert_allclose(signal.domains.coordinates, expected[:, :2])
+        np.testing.assert_allclose(signal.values[:, 0], expected[:, 2])
+
+
+def test_fewer_pixels_than_clusters_gives_one_vertex_per_pixel():
+    image = np.random.default_rng(0).uniform(0.1, 1.0, size=(4, 5))
+    image[1:3, 2] = 0.0
+    signal = superpixels(image[None], foreground=50, background=25)
+    coordinates = signal.domains.coordinates.tolist()
+    found = {tuple(place): value for place, value in zip(coordinates, signal.values[:, 0], strict=True)}
+    assert len(found) == len(coordinates) == 20
+    assert found == {(column, row): value for column, row, value in pixels_of(image)}
+
+
+def test_foreground_comes_first_and_background_is_zero(images):
+    for signal in superpixels(images, 12, 8):
+        bright = signal.values[:, 0] > 0
+        assert (signal.values[~bright] == 0).all()
+        assert 0 < bright.sum() <= 12
+        assert 0 < (~bright).sum() <= 8
+        assert (np.diff(bright.astype(int)) <= 0).all()
+
+
+@pytest.mark.parametrize("threshold", [0.0, 2.0, 4.5])
+def test_edges_are_exactly_the_pairs_below_the_threshold(images, threshold):
+    for signal in superpixels(images[:3], 12, 8, threshold=threshold):
+        places = signal.domains.coordinates
+        expected = {}
+        for v in range(len(places)):
+            for w in range(v + 1, len(places)):
+                distance = math.dist(places[v], places[w])
+                if distance < threshold:
+                    expected[v, w] = distance
+        edges = [tuple(edge) for edge in signal.domains.edges.tolist()]
+        assert len(edges) == len(set(edges))
+        assert sorted(edges) == sorted(expected)
+        lengths = [expected[edge] for edge in edges]
+        np.testing.assert_allclose(signal.domains.edge_weights, lengths, rtol=1e-6)
+
+
+def test_colour_images_are_bright_where_any_channel_is():
+    image = np.zeros((3, 3, 3))
+    image[0, 0] = (0.0, 0.5, 0.0)
+    image[2, 1] = (1.0, 0.0, 0.25)
+    signal = superpixels(image[None], foreground=2, background=1)
+    assert signal.channels == 3
+    found = dict(
+        zip(map(tuple, signal.domains.coordinates[:2].tolist()), signal.values[:2].tolist(), strict=True)
+    )
+    assert found == {(0.0, 0.0): [0.0, 0.5, 0.0], (1.0, 2.0): [1.0, 0.0, 0.25]}
+    np.testing.assert_array_equal(signal.values[2], 0.0)
+
+
+def test_colours_separate_clusters_when_values_weigh_much():
+    image = np.zeros((6, 6, 2))
+    image[:, ::2, 0] = image[:, 1::2, 1] = 1.0
+    signal = superpixels(image[None], foreground=2, background=0, value_scale=1000.0)
+    assert sorted(signal.values.tolist()) == [[0.0, 1.0], [1.0, 0.0]]
+
+
+def test_whole_numbers_are_images_too():
+    signal = superpixels(np.eye(4, dtype=np.uint8)[None] * 255, foreground=4, background=1)
+    assert signal.values[:, 0].tolist() == [255.0, 255.0, 255.0, 255.0, 0.0]
+
+
+def test_one_part_may_have_no_clusters_where_the_other_has():
+    assert superpixels(np.eye(4)[None], foreground=4, background=0).vertex_counts.tolist() == [4]
+    assert superpixels(np.eye(4)[None], foreground=0, background=3).values.tolist() == [[0.0]] * 3
+
+
+def test_an_image_that_is_all_of_a_part_without_clusters_is_refused():
+    with pytest.raises(ValueError, match="image 1: no clusters, for it is all background"):
+        superpixels(np.stack([np.eye(3), np.zeros((3, 3))]), foreground=2, background=0)
+    with pytest.raises(ValueError, match="image 0: no clusters, for it is all foreground"):
+        superpixels(np.ones((1, 3, 3)), foreground=0, background=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"foreground": -1}, "foreground=-1 must not be negative"),
+        ({"background": -2}, "background=-2 must not be negative"),
+        ({"foreground": 0, "background": 0}, "foreground and background are both 0"),
+        ({"threshold": -1.0}, "threshold=-1.0 must be finite and not negative"),
+        ({"threshold": np.nan}, "threshold=nan must be finite"),
+        ({"value_scale": np.inf}, "value_scale=inf must be finite"),
+        ({"max_iter": 0}, "max_iter=0 must be at least 1"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        superpixels(np.eye(4)[None], **arguments)
+
+
+def test_images_must_be_stacks_of_finite_numbers():
+    with pytest.raises(ValueError, match=r"images: expected shape \[N, H, W\].*got \(4, 4\)"):
+        superpixels(np.eye(4))
+    with pytest.raises(ValueError, match=r"signal 0: values at \[5, 0\] is nan"):
+        superpixels(np.where(np.arange(16).reshape(1, 4, 4) == 5, np.nan, 1.0))
+
+
+def test_images_must_not_be_negative():
+    images = np.ones((2, 3, 3))
+    images[1, 2, 0] = -0.5
+    with pytest.raises(ValueError, match=r"image 1: .*-0\.5"):
+        superpixels(images)

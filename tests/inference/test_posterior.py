@@ -1,0 +1,103 @@
+"""The Bayesian linear model against dense Gaussian conditioning."""
+
+import pytest
+import torch
+
+from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior
+from slow_reference import dense_bound, dense_prediction
+
+SHAPES = pytest.mark.parametrize(("signals", "size"), [(12, 4), (4, 9), (1, 1)])
+VARIANCES = pytest.mark.parametrize("variance", [0.3, 2.0, 1e4])
+
+
+def problem(signals, size, seed=0):
+    """Features, residuals, targets and noise that differs between signals."""
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(signals, size, generator=generator, dtype=torch.float64)
+    residual, noise = torch.rand(2, signals, generator=generator, dtype=torch.float64)
+    targets = torch.randn(signals, generator=generator, dtype=torch.float64)
+    return features, residual, targets, noise + 0.1
+
+
+def equations(features, residual, targets, noise):
+    weighted = features / noise[:, None]
+    return NormalEquations(
+        gram=weighted.T @ features,
+        cross=weighted.T @ targets,
+        squares=float((targets.square() / noise).sum()),
+        residual=float((residual / noise).sum()),
+        log_noise=float((LOG_2PI + noise.log()).sum()),
+    )
+
+
+def solved(variance, *data):
+    weights, root = equations(*data).solve(variance)
+    return Posterior(variance, weights[:, None], root[None])
+
+
+@SHAPES
+@VARIANCES
+def test_mean_and_variance_are_those_of_dense_conditioning(signals, size, variance):
+    data = problem(signals, size)
+    features, _, targets, noise = data
+    new, residual, _, _ = problem(5, size, seed=1)
+    mean, spread = solved(variance, *data).predict(new, residual)
+    expected, explained = dense_prediction(features, targets, noise, variance, new)
+    torch.testing.assert_close(mean[:, 0], expected, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(spread[:, 0], explained + variance * residual, rtol=1e-7, atol=1e-9 * variance)
+
+
+@SHAPES
+@VARIANCES
+def test_bound_is_the_dense_formula(signals, size, variance):
+    features, residual, targets, noise = problem(signals, size)
+    expected = dense_bound(features, residual, targets, noise, variance)
+    assert equations(features, residual, targets, noise).bound(variance) == pytest.approx(expected, rel=1e-8)
+
+
+def test_bound_without_residual_is_the_evidence_and_residuals_lower_it():
+    features, residual, targets, noise = problem(12, 4)
+    covariance = 2.0 * features @ features.T + torch.diag(noise)
+    exact = torch.distributions.MultivariateNormal(torch.zeros_like(targets), covariance)
+    evidence = float(exact.log_prob(targets))
+    complete = equations(features, torch.zeros_like(residual), targets, noise)
+    assert complete.bound(2.0) == pytest.approx(evidence, rel=1e-10)
+    assert equations(features, residual, targets, noise).bound(2.0) < evidence
+
+
+@SHAPES
+@pytest.mark.parametrize("variance", [0.3, 2.0])
+def test_leave_one_out_is_refitting_without_each_signal(signals, size, variance):
+    data = problem(signals, size)
+    features, residual, targets, noise = data
+    posterior = solved(variance, *data)
+    mean, spread = posterior.leave_one_out(features, residual, targets[:, None], noise[:, None])
+    for n in range(signals):
+        others = torch.arange(signals) != n
+        refitted = solved(variance, *(column[others] for column in data))
+        expected = refitted.predict(features[n : n + 1], residual[n : n + 1])
+        torch.testing.assert_close((mean[n : n + 1], spread[n : n + 1]), expected)
+
+
+def test_latent_functions_do_not_mix():
+    one, two = problem(12, 4), problem(12, 4, seed=1)
+    new, residual, _, _ = problem(5, 4, seed=2)
+    first, second = solved(2.0, *one), solved(2.0, *two)
+    both = Posterior(
+        2.0,
+        torch.cat([first.weights, second.weights], dim=1),
+        torch.cat([first.roots, second.roots]),
+    )
+    apart = [
+        torch.cat(pair, dim=1)
+        for pair in zip(*(p.predict(new, residual) for p in (first, second)), strict=True)
+    ]
+    torch.testing.assert_close(both.predict(new, residual), tuple(apart))
+
+
+def test_no_data_leaves_the_prior():
+    features, residual, targets, noise = problem(0, 3)
+    new, left, _, _ = problem(5, 3)
+    mean, spread = solved(2.0, features, residual, targets, noise).predict(new, left)
+    assert mean.eq(0).all()
+    torch.testing.assert_close(spread[:, 0], 2.0 * (new.square().sum(dim=1) + left))
