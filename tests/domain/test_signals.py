@@ -40,9 +40,6 @@ def values_of(signals):
     return [one.values.tolist() for one in signals]
 
 
-# Constructors
-
-
 def test_stack_of_grey_images_has_one_channel_and_one_domain(images):
     signals = Signals.from_images(images)
     assert len(signals) == 6
@@ -127,9 +124,6 @@ def test_floats_keep_their_precision_and_other_numbers_become_float32(given, kep
     assert Signals.on_graph(ones, TRIANGLE).values.dtype == kept
 
 
-# Indexing
-
-
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
@@ -205,9 +199,6 @@ def test_signals_can_be_pickled(graphs):
     assert copy.domains.edges.tolist() == graphs.domains.edges.tolist()
 
 
-# Concatenation
-
-
 def test_concatenated_images_share_domains_of_equal_shape(mixed):
     parts = [mixed[[1, 0]], mixed[2:], Signals.from_images(np.full((1, 1, 4), 9.0))]
     whole = Signals.concatenate(parts)
@@ -239,9 +230,6 @@ def test_what_does_not_fit_together_is_not_concatenated(graphs, mixed):
         Signals.concatenate([Signals.from_graphs([np.zeros(3)], [TRIANGLE], [[1.0] * 3]), graphs])
 
 
-# scikit-learn
-
-
 @pytest.mark.parametrize("splitter", [KFold(3), StratifiedKFold(2, shuffle=True, random_state=0)])
 def test_splitters_partition_signals(images, splitter):
     signals = Signals.from_images(images)
@@ -270,9 +258,6 @@ def test_signals_are_indexable_for_scikit_learn(images):
         indexable(signals, np.zeros(5))
     chosen = _safe_indexing(signals, np.array([4, 2]))
     np.testing.assert_array_equal(chosen.values.reshape(2, 4, 3), images[[4, 2]])
-
-
-# Bad input
 
 
 def refused(message):
@@ -368,7 +353,7 @@ def test_every_graph_needs_every_field(field):
     ids=["stack", "images", "graphs", "shared graph", "pyg"],
 )
 def test_a_set_of_no_signals_is_refused(make):
-    with refused("signals: the set is empty (0 signals)"):
+    with refused("the set is empty (0 signals)"):
         make()
 
 

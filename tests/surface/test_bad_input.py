@@ -20,7 +20,7 @@ def graphs(count=8, channels=1):
     ("X", "y", "message"),
     [
         (IMAGES, LABELS[:7], "y: 7 labels for 8 signals"),
-        (IMAGES, [1] * 8, "all 8 labels are 1; need two classes"),
+        (IMAGES, [1] * 8, r"one class only \(all 8 labels are 1\); need two"),
         (IMAGES, [0, 1, 0, 1, 0, 1, 0, np.nan], r"y\[7\] is nan"),
         (IMAGES, [[0], [1]] * 4, r"y\[0\] is \[0\], which is not hashable"),
         (IMAGES, np.zeros((8, 2)), r"y: expected one label a signal, got shape \(8, 2\)"),

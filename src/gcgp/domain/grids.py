@@ -29,7 +29,7 @@ class Grids:
     def locations(self) -> Float[np.ndarray, "total_vertices 2"]:
         """Column (x) and row (y) of every pixel."""
         grids = [np.indices(shape)[::-1].reshape(2, -1).T for shape in self.shapes]
-        return np.concatenate(grids).astype(np.float64)
+        return np.concatenate([np.zeros((0, 2)), *grids])
 
     def __len__(self) -> int:
         return len(self.shapes)

@@ -47,7 +47,7 @@ class Signals:
             raise ValueError("images: the set is empty (0 signals)")
         shapes = np.array([image.shape[:2] for image in items], dtype=np.int64)
         unique, domain_of = np.unique(shapes, axis=0, return_inverse=True)
-        flat = [image.reshape(-1, 1 if image.ndim == 2 else image.shape[2]) for image in items]
+        flat = [image.reshape(image.shape[0] * image.shape[1], *image.shape[2:] or (1,)) for image in items]
         return _assembled(flat, Grids(unique), domain_of.reshape(-1))
 
     @classmethod
@@ -156,7 +156,7 @@ class Signals:
         if isinstance(key, slice):
             chosen = np.arange(len(self))[key]
         else:
-            chosen = np.atleast_1d(np.arange(len(self))[np.asarray(key)])
+            chosen = np.atleast_1d(np.arange(len(self))[key])
         used, domain_of = np.unique(self.domain_of[chosen], return_inverse=True)
         positions, offsets = take_segments(self.offsets, chosen)
         contiguous = len(chosen) > 0 and bool(np.all(np.diff(chosen) == 1))
@@ -189,7 +189,7 @@ def _image_items(images: ArrayLike | Sequence[ArrayLike]) -> list[np.ndarray]:
         if stack.ndim not in (3, 4):
             raise ValueError(f"images: expected shape [N, H, W] or [N, H, W, C], got {stack.shape}")
         return list(_as_float(stack, "images"))
-    items = [_as_float(np.asarray(image), f"image {i}") for i, image in enumerate(images)]  # type: ignore[arg-type]
+    items = [_as_float(_array(image, f"image {i}"), f"image {i}") for i, image in enumerate(images)]  # type: ignore[arg-type]
     for i, image in enumerate(items):
         if image.ndim not in (2, 3):
             raise ValueError(f"image {i}: expected shape [H, W] or [H, W, C], got {image.shape}")
@@ -202,11 +202,15 @@ def _as_float(array: np.ndarray, item: str) -> np.ndarray:
     raise ValueError(f"{item}: values must be real numbers, got dtype {array.dtype}")
 
 
-def _as_channels(item: ArrayLike, name: str) -> Float[np.ndarray, "vertices channels"]:
+def _array(item: ArrayLike, name: str) -> np.ndarray:
     try:
-        values = np.asarray(item)
+        return np.asarray(item)
     except ValueError as error:
         raise ValueError(f"{name}: values are no rectangular array") from error
+
+
+def _as_channels(item: ArrayLike, name: str) -> Float[np.ndarray, "vertices channels"]:
+    values = _array(item, name)
     if values.ndim not in (1, 2):
         raise ValueError(f"{name}: values must have shape [V] or [V, d], got {values.shape}")
     return _as_float(values, name).reshape(

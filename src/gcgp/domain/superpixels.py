@@ -55,6 +55,12 @@ def superpixels(
     grid = Signals.from_images(np.asarray(images))
     height, width = (int(side) for side in grid.domains.shapes[0])  # type: ignore[attr-defined]
     pixels = grid.values.reshape(len(grid), height * width, grid.channels)
+    if (pixels < 0).any():
+        image, pixel, channel = np.argwhere(pixels < 0)[0]
+        raise ValueError(
+            f"image {image}: values at {[int(pixel // width), int(pixel % width)]} is "
+            f"{pixels[image, pixel, channel]}; superpixels need values that are not negative"
+        )
     seed = np.uint64(np.random.SeedSequence(random_state).generate_state(1, np.uint64)[0])
     values, coordinates, counts = _clusters(
         pixels, width, foreground, background, value_scale, max_iter, seed

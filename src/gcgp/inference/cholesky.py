@@ -40,4 +40,4 @@ def stable_cholesky(
             NumericalWarning,
             stacklevel=2,
         )
-    return factor
+    return factor.contiguous()  # LAPACK's is column by column, which rounds otherwise than its copy

@@ -51,7 +51,7 @@ def _unlike(kernel: Kernel, twin: Kernel) -> bool:
     pairs = zip(kernel.named_constraints(), twin.named_constraints(), strict=True)
     return any(
         type(a) is not type(b)
-        or a._transform is not b._transform
+        or repr(a._transform) != repr(b._transform)
         or not (a.lower_bound == b.lower_bound).all()
         or not (a.upper_bound == b.upper_bound).all()
         for (_, a), (_, b) in pairs

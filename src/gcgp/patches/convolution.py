@@ -61,14 +61,16 @@ class Convolution:
         summed = _on_stencil if isinstance(chart, Stencil) else _on_chart
         sums, mass = summed(self.weighting, chart, signals, self.dtype)  # type: ignore[arg-type]
         if self.weighting.normalise:
-            sums = sums / mass.clamp_min(torch.finfo(mass.dtype).tiny)[:, None, :]
+            full = (mass > torch.finfo(mass.dtype).tiny)[:, None, :]
+            # An empty bin is 0 by selection, not by division: 1/tiny would make its gradient NaN.
+            sums = torch.where(full, sums / torch.where(full, mass[:, None, :], 1.0), 0.0)
         parts = [sums.flatten(1)]
         if self.mass:
             parts.append(mass)
         if self.location:
             parts.append(torch.from_numpy(_locations(signals)[_chart_rows(signals)]).to(mass.dtype))
         vertices = torch.arange(len(mass))
-        offsets = torch.from_numpy(signals.offsets)
+        offsets = torch.tensor(signals.offsets)
         if self.weighting.complete:
             vertices = torch.nonzero((mass > 0).all(dim=1))[:, 0]
             parts = [part[vertices] for part in parts]
@@ -150,7 +152,7 @@ def _on_chart(
     weighting: Weighting, chart: Chart, signals: Signals, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
     """Sums over sparse neighbourhoods, a block of chart rows at a time."""
-    values = torch.from_numpy(signals.values).to(dtype).numpy()
+    values = torch.tensor(signals.values, dtype=dtype).numpy()
     rows = _chart_rows(signals)
     bases = np.repeat(signals.offsets[:-1], signals.vertex_counts)
     order = np.argsort(rows, kind="stable")

@@ -31,7 +31,7 @@ class Patches:
         start, stop, step = signals.indices(len(self))
         if step != 1:
             raise IndexError(f"patches are cut in runs of signals; the step was {step}")
-        offsets = self.offsets[start : stop + 1]
+        offsets = self.offsets[start : max(start, stop) + 1]
         rows = slice(int(offsets[0]), int(offsets[-1]))
         return Patches(self.values[rows], self.multiplicity[rows], offsets - offsets[0], self.vertices[rows])
 

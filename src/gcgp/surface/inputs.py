@@ -46,7 +46,12 @@ def encode_labels(y: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
             place = int(np.argmin(np.isfinite(labels)))
             raise ValueError(f"y[{place}] is {labels[place]}; a label must be finite")
         classes, codes = np.unique(labels, return_inverse=True)
-        codes = codes.reshape(-1)
+        fractions = labels.dtype.kind == "f" and (labels != np.floor(labels)).any()
+        if fractions and len(classes) > max(2, count / 2):
+            raise ValueError(
+                f"y: Unknown label type: continuous ({len(classes)} different numbers for {count} signals, "
+                f"among them {labels[labels != np.floor(labels)][0]}); use GCGPRegressor"
+            )
     else:
         seen: dict[Hashable, int] = {}
         for i, label in enumerate(labels):
@@ -62,7 +67,7 @@ def encode_labels(y: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
         classes = object_array(ordered)
         codes = np.array([numbers[label] for label in labels])
     if len(classes) < 2:
-        raise ValueError(f"y: all {count} labels are {classes[0]}; need two classes at least")
+        raise ValueError(f"y: one class only (all {count} labels are {classes[0]}); need two at least")
     return classes, codes
 
 
@@ -93,10 +98,11 @@ def object_array(items: Sequence[Any]) -> np.ndarray:
 def as_targets(y: Any, count: int) -> np.ndarray:
     """Regression targets `[N]` in float64."""
     targets = labels_of(y)
-    if targets.dtype.kind not in "fiub":
-        raise ValueError(f"y: targets must be real numbers, got dtype {targets.dtype}")
     check_length(targets, count)
-    targets = targets.astype(np.float64)
+    try:
+        targets = targets.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y: targets must be real numbers, got {targets[0]!r} … ({error})") from error
     if not np.isfinite(targets).all():
         place = int(np.argmin(np.isfinite(targets)))
         raise ValueError(f"y[{place}] is {targets[place]}; it must be finite")
@@ -117,6 +123,6 @@ def as_bytes(limit: Any) -> int:
     if isinstance(limit, (int, np.integer)) and not isinstance(limit, bool) and limit > 0:
         return int(limit)
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B)?\s*", str(limit), re.IGNORECASE)
-    if found is None or isinstance(limit, bool) or float(found[1]) <= 0:
+    if found is None or not isinstance(limit, str) or float(found[1]) <= 0:
         raise ValueError(f"memory_limit={limit!r}: expected bytes, or a text such as '500 MB'")
     return int(float(found[1]) * UNITS[(found[2] or "").upper()])

@@ -99,7 +99,8 @@ def load(path: str | Path) -> GCGPClassifier | GCGPRegressor:
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            # Copies, because results may differ in the last bit with the alignment in memory.
+            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{path}: not a gcgp model file, or cut off or damaged ({error})") from error
     if metadata.get("format") != FORMAT:

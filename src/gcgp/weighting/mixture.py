@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gcgp.weighting.base import Weighting
-from gcgp.weighting.polar import WIDTHS_IN_REACH
+from gcgp.weighting.polar import cut_off
 
 
 class GaussianMixture(Weighting):
@@ -43,8 +43,8 @@ class GaussianMixture(Weighting):
         if self.means.ndim != 2:
             raise ValueError(f"GaussianMixture: means must be [J, k], got {list(self.means.shape)}")
         components, k = self.means.shape
-        self.learnable("scales", torch.as_tensor(scales).expand(components, k), positive=True)
-        self.learnable("shear", torch.zeros(components, k, k) if shear is None else shear)
+        self.learnable("scales", _shaped("scales", scales, (components, k)), positive=True)
+        self.learnable("shear", _shaped("shear", 0.0 if shear is None else shear, (components, k, k)))
         self.on = tuple(on)
         self._reach = float(reach)
 
@@ -74,6 +74,13 @@ class GaussianMixture(Weighting):
         root = torch.diag_embed(1 / self.scales) + self.shear.tril(-1)
         whitened = torch.einsum("pjk,jlk->pjl", u[:, None, :] - self.means, root)
         return torch.exp(-0.5 * whitened.square().sum(-1))
+
+
+def _shaped(name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
+    tensor = torch.as_tensor(value, dtype=torch.float64)
+    if tensor.ndim > 0 and tensor.shape != shape[-tensor.ndim :]:
+        raise ValueError(f"GaussianMixture: {name} must be {list(shape)}, got {list(tensor.shape)}")
+    return tensor.expand(shape)
 
 
 class Anisotropic(Weighting):
@@ -113,7 +120,7 @@ class Anisotropic(Weighting):
     @property
     def reach(self) -> float:
         """Three of the larger spread beyond the outermost radius."""
-        return float((self.radii.max() + WIDTHS_IN_REACH * torch.maximum(self.along, self.across)).detach())
+        return cut_off(self.radii, torch.maximum(self.along, self.across))
 
     def forward(  # type: ignore[override]
         self, rho: Float[Tensor, "pairs"], theta: Float[Tensor, "pairs"]

@@ -16,6 +16,11 @@ WIDTHS_IN_REACH = 3.0
 """A radial bin is cut off this many widths beyond its centre, where its weight is e^-4.5."""
 
 
+def cut_off(radii: Float[Tensor, "K"], width: Float[Tensor, ""]) -> float:
+    """Where the outermost bin ends; a trifle more, lest rounding loses neighbours at exactly that ρ."""
+    return (1 + 1e-9) * float((radii.abs().max() + WIDTHS_IN_REACH * width).detach())
+
+
 def radial_weights(
     rho: Float[Tensor, "pairs"], radii: Float[Tensor, "K"], width: Float[Tensor, ""]
 ) -> Float[Tensor, "pairs K"]:
@@ -60,7 +65,7 @@ class Diffusion(Weighting):
     @property
     def reach(self) -> float:
         """Three widths beyond the outermost radius."""
-        return float((self.radii.max() + WIDTHS_IN_REACH * self.radial_width).detach())
+        return cut_off(self.radii, self.radial_width)
 
     def forward(self, rho: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs K"]:  # type: ignore[override]
         """Weights in each ring."""
@@ -93,7 +98,8 @@ class Polar(Diffusion):
                 raise ValueError(f"Polar: angles={angles!r} must be at least 1")
             angles = [2 * math.pi * j / angles for j in range(angles)]
         self.learnable("angles", angles)
-        self.learnable("angular_width", angular_width or math.pi / len(angles), positive=True)
+        width = math.pi / len(angles) if angular_width is None else angular_width
+        self.learnable("angular_width", width, positive=True)
 
     @property
     def bins(self) -> int:
