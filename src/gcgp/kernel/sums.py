@@ -1,8 +1,8 @@
 """Sums of a base kernel over patches, in blocks that stay in cache: the engine of the library.
 
 Every sum is Σ_i Σ_j m_i m_j k_g(x_i, y_j) over the patches of one signal or a pair of signals, with the
-multiplicities m. Without gradients the RBF is one matrix product with the norms folded in, an
-exponential in place, and a product with the multiplicities. With gradients each block is recomputed in
+multiplicities m. Without gradients the RBF is one matrix product with the norms folded in, and one loop
+that takes exponentials and adds them up. With gradients each block is recomputed in
 the backward pass, so memory does not grow with the number of patches.
 """
 
@@ -36,8 +36,10 @@ class _Blocks:
     values: Callable[[Rows, Rows, Tensor | None], Tensor]
     """Of the rows of x, the rows of y, and a place for the result, if there is one."""
     scale: Tensor | float
-    recomputed: bool
+    recomputed: bool = False
     """Whether a backward pass will follow, for which blocks are not to be kept."""
+    exponents: Callable[[Rows, Rows, Tensor | None], Tensor] | None = None
+    """Like `values`, but their logarithms, where a compiled loop can take it from there."""
 
     def piece(self, function: Callable[[], Tensor]) -> Tensor:
         """What `function` makes of blocks, computed again in the backward pass."""
@@ -51,18 +53,34 @@ def _blocks(kernel: Kernel, x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]
         return _Blocks(lambda a, b, _: evaluate(kernel, x[a], y[b]), 1.0, recomputed)
     centre = y.mean(dim=0)
     lengthscale = form.lengthscale.detach().to(x.dtype)
-    x, y = (x - centre) / lengthscale, (y - centre) / lengthscale
     # −½|x−y|² = x·y − ½|x|² − ½|y|²: both norms are two more columns of the product.
-    left = torch.cat([x, -0.5 * x.square().sum(1, keepdim=True), torch.ones_like(x[:, :1])], dim=1)
-    right = torch.cat([y, torch.ones_like(y[:, :1]), -0.5 * y.square().sum(1, keepdim=True)], dim=1)
+    left = _scaled_with_norms(x.detach(), centre, lengthscale)
+    right = left if y is x else _scaled_with_norms(y.detach(), centre, lengthscale)
+    columns = right[:, [*range(right.shape[1] - 2), -1, -2]].T.contiguous()
     of_squared_distance = form.of_squared_distance
 
+    def exponents(a: Rows, b: Rows, out: Tensor | None) -> Tensor:
+        other = columns[:, b] if isinstance(b, slice) else columns.T[b].mT
+        return torch.matmul(left[a], other, out=out)
+
     def values(a: Rows, b: Rows, out: Tensor | None) -> Tensor:
-        product = torch.matmul(left[a], right[b].mT, out=out)
+        product = exponents(a, b, out)
         return product.exp_() if of_squared_distance is None else of_squared_distance(product.mul_(-2.0))
 
     scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
-    return _Blocks(values, scale, False)
+    compiled = of_squared_distance is None and x.dtype == torch.float32 and x.device.type == "cpu"
+    return _Blocks(values, scale, exponents=exponents if compiled else None)
+
+
+def _scaled_with_norms(
+    x: Float[Tensor, "P dim"], centre: Float[Tensor, "dim"], lengthscale: Float[Tensor, "..."]
+) -> Float[Tensor, "P dim_plus_2"]:
+    """(x − centre) / lengthscale, then minus half the squared norm of that, then 1, side by side."""
+    dim = x.shape[1]
+    rows = x.new_ones(len(x), dim + 2)
+    torch.addcmul(-centre / lengthscale, x, (1 / lengthscale).expand(dim), out=rows[:, :dim])
+    rows[:, dim] = -0.5 * rows[:, :dim].square().sum(dim=1)
+    return rows
 
 
 def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
@@ -137,17 +155,36 @@ def _sums(blocks: _Blocks, patches: Patches, columns: slice, width: int) -> Floa
     rows = max(1, BLOCK_ELEMENTS // max(width, 1))
     buffer = torch.empty(min(rows, total), width, dtype=out.dtype)
     segments = list(_segments(patches))
+    signal_of = patches.signal_of
     signal = 0
+    if blocks.exponents is not None:
+        out = out.double()
     for start in range(0, total, rows):
         stop = min(start + rows, total)
-        block = blocks.values(slice(start, stop), columns, buffer[: stop - start])
+        part = slice(start, stop)
+        if blocks.exponents is not None:
+            exponents = blocks.exponents(part, columns, buffer[: stop - start])
+            _add_exponentials(exponents, patches.multiplicity[part], signal_of[part], out)
+            continue
+        block = blocks.values(part, columns, buffer[: stop - start])
         while signal < len(segments) and segments[signal][0] < stop:
             a, b = max(start, segments[signal][0]), min(stop, segments[signal][1])
             out[signal].addmv_(block[a - start : b - start].T, patches.multiplicity[a:b])
             if segments[signal][1] > stop:
                 break
             signal += 1
-    return out
+    return out.to(patches.values.dtype)
+
+
+def _add_exponentials(
+    exponents: Float[Tensor, "P Q"],
+    m: Float[Tensor, "P"],
+    signal_of: Int[Tensor, "P"],
+    out: Float[Tensor, "N Q"],
+) -> None:
+    from gcgp.kernel.compiled import add_exponentials
+
+    add_exponentials(exponents.numpy(), m.numpy(), signal_of.numpy(), out.numpy())
 
 
 def _padded(
@@ -186,8 +223,13 @@ def _blocked_double_sum(blocks: _Blocks, patches: Patches, signal: int) -> Float
             rows, columns = slice(a, min(a + side, last)), slice(b, min(b + side, last))
 
             def bilinear(rows: slice = rows, columns: slice = columns) -> Tensor:
-                values = blocks.values(rows, columns, None)
-                return patches.multiplicity[rows] @ (values @ patches.multiplicity[columns])
+                left, right = patches.multiplicity[rows], patches.multiplicity[columns]
+                if blocks.exponents is None or left.requires_grad:
+                    return left @ (blocks.values(rows, columns, None) @ right)
+                sums = torch.zeros(1, len(right), dtype=torch.float64)
+                nought = torch.zeros(len(left), dtype=torch.int64)
+                _add_exponentials(blocks.exponents(rows, columns, None), left, nought, sums)
+                return sums[0] @ right.double()
 
             total = total + (1 if a == b else 2) * blocks.piece(bilinear)
     return total.to(patches.values.dtype)
