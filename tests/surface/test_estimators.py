@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 from gpytorch.kernels import RBFKernel, RQKernel, ScaleKernel
@@ -274,6 +276,12 @@ def test_fitting_changes_no_argument(images_and_labels):
     assert model.kernel is kernel
     assert all(p.requires_grad for p in weighting.parameters())
     assert model.features_.terms[0].convolution.weighting is not weighting
+
+
+def test_a_fitted_model_travels_to_other_processes(classifier, images_and_labels):
+    images, _ = images_and_labels
+    travelled = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(travelled.predict_proba(images), classifier.predict_proba(images))
 
 
 @pytest.mark.parametrize("estimator", [GCGPClassifier(), GCGPRegressor()])

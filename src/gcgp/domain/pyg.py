@@ -49,7 +49,11 @@ def to_pyg(signals: Signals) -> list[Any]:
     for n, graph in enumerate(signals.domain_of):
         of_edges = slice(*graphs.edge_offsets[graph : graph + 2])
         of_vertices = slice(*graphs.vertex_offsets[graph : graph + 2])
-        edges = graphs.edges[of_edges]
+        # Each edge once, the shortest of parallel ones, so that a round trip adds none.
+        ends = np.sort(graphs.edges[of_edges], axis=1)
+        lengths = np.zeros(len(ends)) if graphs.edge_weights is None else graphs.edge_weights[of_edges]
+        order = np.lexsort((lengths, ends[:, 1], ends[:, 0]))
+        edges, first = np.unique(ends[order], axis=0, return_index=True)
         item = Data(
             x=torch.from_numpy(signals.values[signals.offsets[n] : signals.offsets[n + 1]].copy()),
             edge_index=torch.from_numpy(np.concatenate([edges, edges[:, ::-1]]).T.astype(np.int64)),
@@ -57,7 +61,7 @@ def to_pyg(signals: Signals) -> list[Any]:
         if graphs.coordinates is not None:
             item.pos = torch.from_numpy(graphs.coordinates[of_vertices].astype(signals.values.dtype))
         if graphs.edge_weights is not None:
-            weights = graphs.edge_weights[of_edges].astype(signals.values.dtype)
+            weights = lengths[order][first].astype(signals.values.dtype)
             item.edge_weight = torch.from_numpy(np.tile(weights, 2))
         items.append(item)
     return items

@@ -141,7 +141,7 @@ def _on_stencil(
         mass = torch.nn.functional.conv2d(ones, filters, padding=side // 2)
         masses.append(mass.reshape(weighting.bins, -1).T.repeat(len(members), 1))
         if len(members) == len(signals):
-            return sums[0], masses[0]
+            return sums[-1], masses[-1]
     order = np.argsort(signals.domain_of, kind="stable")
     placed = np.concatenate([np.arange(*signals.offsets[n : n + 2]) for n in order])
     back = torch.from_numpy(np.argsort(placed))
@@ -161,7 +161,7 @@ def _on_chart(
     for block in runs(np.diff(chart.row_offsets) * float(weighting.bins), WEIGHTS_AT_ONCE):
         pairs = slice(chart.row_offsets[block.start], chart.row_offsets[block.stop])
         coordinates = [torch.from_numpy(chart.coordinates[c][pairs]).to(dtype) for c in weighting.coordinates]
-        weights = weighting(*coordinates)
+        weights = weighting(*coordinates).to(dtype)
         members = order[slice(*np.searchsorted(rows[order], [block.start, block.stop]))]
         where = (
             chart.row_offsets[block.start : block.stop + 1] - pairs.start,

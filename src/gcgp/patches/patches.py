@@ -22,7 +22,7 @@ class Patches:
     multiplicity: Float[Tensor, "total_patches"]
     offsets: Int[Tensor, "signals_plus_1"]
     vertices: Int[Tensor, "total_patches"]
-    """The flat number, among the vertices of these signals, of the one that each patch belongs to."""
+    """The flat number, among all vertices of the signals that patches were made of, of each patch's own."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

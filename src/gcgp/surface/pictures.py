@@ -48,6 +48,7 @@ def draw_evidence(
         shares = _against_the_rest(mean, int(second))
         draw_signal(against, signal, shares, "RdBu_r", symmetric=True)
         against.set_title(f"evidence for {classes[second]}", loc="left")
+    figure.supxlabel("evidence of each vertex: red speaks for the class, blue against it", fontsize=10)
     figure.savefig(path, dpi=110)
 
 

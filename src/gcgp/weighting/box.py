@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -36,8 +38,8 @@ class Box(Weighting):
 
     @property
     def reach(self) -> float:
-        """Half the side."""
-        return float(self.side // 2)
+        """To the corners of the square, by straight-line distance."""
+        return math.sqrt(2) * (self.side // 2) * (1 + 1e-9)
 
     def forward(self, offset: Float[Tensor, "pairs 2"]) -> Float[Tensor, "pairs bins"]:  # type: ignore[override]
         """1 where the neighbour is the bin's pixel, else 0."""

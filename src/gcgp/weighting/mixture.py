@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gcgp.weighting.base import Weighting
-from gcgp.weighting.polar import cut_off
+from gcgp.weighting.polar import cut_off, spread
 
 
 class GaussianMixture(Weighting):
@@ -105,10 +105,8 @@ class Anisotropic(Weighting):
         normalise: bool = True,
     ) -> None:
         super().__init__(normalise)
-        if isinstance(angles, int):
-            angles = [2 * math.pi * j / angles for j in range(angles)]
         self.learnable("radii", radii)
-        self.learnable("angles", angles)
+        self.learnable("angles", spread(angles))
         self.learnable("along", along, positive=True)
         self.learnable("across", across, positive=True)
 

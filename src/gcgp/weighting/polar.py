@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import ClassVar
 
 import torch
@@ -19,6 +20,15 @@ WIDTHS_IN_REACH = 3.0
 def cut_off(radii: Float[Tensor, "K"], width: Float[Tensor, ""]) -> float:
     """Where the outermost bin ends; a trifle more, lest rounding loses neighbours at exactly that ρ."""
     return (1 + 1e-9) * float((radii.abs().max() + WIDTHS_IN_REACH * width).detach())
+
+
+def spread(angles: int | Sequence[float]) -> Sequence[float]:
+    """So many angles, equally spaced from 0; or the angles themselves."""
+    if isinstance(angles, Integral):
+        if angles < 1:
+            raise ValueError(f"angles={angles!r} must be at least 1")
+        return [2 * math.pi * j / int(angles) for j in range(int(angles))]
+    return angles  # type: ignore[return-value]
 
 
 def radial_weights(
@@ -93,12 +103,8 @@ class Polar(Diffusion):
         normalise: bool = True,
     ) -> None:
         super().__init__(radii, radial_width, normalise)
-        if isinstance(angles, int):
-            if angles < 1:
-                raise ValueError(f"Polar: angles={angles!r} must be at least 1")
-            angles = [2 * math.pi * j / angles for j in range(angles)]
-        self.learnable("angles", angles)
-        width = math.pi / len(angles) if angular_width is None else angular_width
+        self.learnable("angles", spread(angles))
+        width = math.pi / len(self.angles) if angular_width is None else angular_width
         self.learnable("angular_width", width, positive=True)
 
     @property
