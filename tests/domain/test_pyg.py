@@ -79,7 +79,7 @@ def test_every_edge_is_written_in_both_directions():
     signals = Signals.from_graphs([np.zeros(3)], [[[0, 1], [2, 1]]], [[1.0, 2.0]], [np.eye(3, 2)])
     (data,) = signals.to_pyg()
     assert data.is_undirected()
-    assert data.edge_index.tolist() == [[0, 2, 1, 1], [1, 1, 0, 2]]
+    assert data.edge_index.tolist() == [[0, 1, 1, 2], [1, 2, 0, 1]]
     assert data.edge_weight.tolist() == [1.0, 2.0, 1.0, 2.0]
     assert data.pos.dtype == data.x.dtype == torch.float64
     assert data.validate(raise_on_error=True)
@@ -106,3 +106,14 @@ def test_chosen_graphs_are_written_in_their_order():
 def test_images_are_not_written_as_graphs():
     with pytest.raises(ValueError, match="to_pyg needs signals on graphs; these are on grids"):
         Signals.from_images(np.zeros((1, 2, 2))).to_pyg()
+
+
+def test_round_trips_add_no_edges():
+    signals = Signals.from_graphs(
+        [np.ones(3)], [[[0, 1], [1, 0], [2, 1], [2, 2]]], edge_weights=[[3.0, 2.0, 5.0, 1.0]]
+    )
+    once = signals.to_pyg()
+    twice = Signals.from_pyg(once).to_pyg()
+    assert twice[0].edge_index.tolist() == once[0].edge_index.tolist()
+    assert twice[0].edge_weight.tolist() == once[0].edge_weight.tolist()
+    assert once[0].edge_weight[once[0].edge_index[0] == 0].tolist() == [2.0]

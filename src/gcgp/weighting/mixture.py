@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from jaxtyping import Float
@@ -99,14 +99,14 @@ class Anisotropic(Weighting):
     def __init__(
         self,
         radii: Sequence[float] = (0.0, 3.0),
-        angles: int | Sequence[float] = 8,
+        angles: SupportsIndex | Sequence[float] = 8,
         along: float = 2.0,
         across: float = 0.8,
         normalise: bool = True,
     ) -> None:
         super().__init__(normalise)
         self.learnable("radii", radii)
-        self.learnable("angles", spread(angles))
+        self.learnable("angles", spread(angles, "Anisotropic"))
         self.learnable("along", along, positive=True)
         self.learnable("across", across, positive=True)
 

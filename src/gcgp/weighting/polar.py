@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
-from typing import ClassVar
+from operator import index
+from typing import ClassVar, SupportsIndex
 
 import torch
 from jaxtyping import Float
@@ -22,13 +22,14 @@ def cut_off(radii: Float[Tensor, "K"], width: Float[Tensor, ""]) -> float:
     return (1 + 1e-9) * float((radii.abs().max() + WIDTHS_IN_REACH * width).detach())
 
 
-def spread(angles: int | Sequence[float]) -> Sequence[float]:
+def spread(angles: SupportsIndex | Sequence[float], family: str) -> Sequence[float]:
     """So many angles, equally spaced from 0; or the angles themselves."""
-    if isinstance(angles, Integral):
-        if angles < 1:
-            raise ValueError(f"angles={angles!r} must be at least 1")
-        return [2 * math.pi * j / int(angles) for j in range(int(angles))]
-    return angles  # type: ignore[return-value]
+    if not isinstance(angles, SupportsIndex):
+        return angles
+    count = index(angles)
+    if count < 1:
+        raise ValueError(f"{family}: angles={count} must be at least 1")
+    return [2 * math.pi * j / count for j in range(count)]
 
 
 def radial_weights(
@@ -97,13 +98,13 @@ class Polar(Diffusion):
     def __init__(
         self,
         radii: Sequence[float] = (1.0, 3.0, 5.0),
-        angles: int | Sequence[float] = 8,
+        angles: SupportsIndex | Sequence[float] = 8,
         radial_width: float = 1.0,
         angular_width: float | None = None,
         normalise: bool = True,
     ) -> None:
         super().__init__(radii, radial_width, normalise)
-        self.learnable("angles", spread(angles))
+        self.learnable("angles", spread(angles, "Polar"))
         width = math.pi / len(self.angles) if angular_width is None else angular_width
         self.learnable("angular_width", width, positive=True)
 
