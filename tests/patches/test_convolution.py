@@ -430,3 +430,21 @@ def test_runs_cover_all_items_in_order_within_the_budget(cost, budget):
 def test_an_item_beyond_the_budget_is_a_run_of_its_own():
     cut = list(runs(np.array([1.0, 9.0, 1.0, 2.0, 3.0]), 3.0))
     assert [(run.start, run.stop) for run in cut] == [(0, 1), (1, 2), (2, 4), (4, 5)]
+
+
+@pytest.mark.parametrize("memory", [1, 20_000, 10**9])
+def test_runs_put_together_are_the_whole(memory):
+    rng = np.random.default_rng(0)
+    sizes = [4, 1, 7, 5, 2]
+    signals = Signals.from_graphs(
+        [rng.random(size) for size in sizes],
+        [[[i, i + 1] for i in range(size - 1)] for size in sizes],
+    )
+    convolution = Convolution(Diffusion([0, 1]), dtype=torch.float64)
+    whole = convolution.patches(signals)
+    parts = list(convolution.in_runs(signals, memory))
+    assert [run.start for run, _ in parts] + [5] == [0] + [run.stop for run, _ in parts]
+    joined = Patches.concatenate([part for _, part in parts])
+    torch.testing.assert_close(joined.values, whole.values)
+    assert joined.offsets.tolist() == whole.offsets.tolist()
+    assert joined.vertices.tolist() == whole.vertices.tolist()

@@ -21,6 +21,8 @@ from gcgp.patches.convolution import runs
 
 JITTER = 1e-6
 VERTICES_AT_ONCE = 4096
+RUN_BYTES = 64 << 20
+"""A run of signals takes no more than this, whatever the memory limit: larger ones are slower."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,16 @@ class Features:
 
     terms: Sequence[Term]
     memory: int
-    """Bytes that a run of signals may take while its patches are made."""
+    """Bytes that the patches of a run of signals may take while they are made (one signal at least)."""
 
     @property
     def size(self) -> int:
         """Inducing patches of all terms together."""
         return sum(len(term.inducing) for term in self.terms)
+
+    def bytes_per_signal(self, signals: Signals) -> Float[np.ndarray, "signals"]:
+        """About how much memory it takes to make the patches of each signal, for all terms."""
+        return np.sum([term.convolution.bytes_per_signal(signals) for term in self.terms], axis=0)
 
     def chunks(
         self,
@@ -88,8 +94,7 @@ class Features:
     ) -> Iterator[Chunk]:
         """Features of run after run of signals; `draws` samples the diagonal (see `kernel.sums`)."""
         charts = [term.convolution.shared_chart(signals) for term in self.terms]
-        cost = np.sum([term.convolution.bytes_per_signal(signals) for term in self.terms], axis=0)
-        for run in runs(cost, self.memory):
+        for run in runs(self.bytes_per_signal(signals), min(self.memory, RUN_BYTES)):
             patches = self.patches(signals[run], charts, run.start)
             yield self.of_patches(patches, run, diagonal=diagonal, draws=draws, seed=seed)
             progress(run.stop - run.start)

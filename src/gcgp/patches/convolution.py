@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,13 @@ class Convolution:
             offsets = torch.searchsorted(vertices, offsets)
         dense = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         return Patches(dense, torch.ones(len(dense), dtype=dense.dtype), offsets, vertices)
+
+    def in_runs(self, signals: Signals, memory: int) -> Iterator[tuple[slice, Patches]]:
+        """Runs of signals with their patches, made in about `memory` bytes (one signal at least)."""
+        chart = self.shared_chart(signals)
+        for run in runs(self.bytes_per_signal(signals), memory):
+            patches = self.patches(signals[run], chart)
+            yield run, replace(patches, vertices=patches.vertices + int(signals.offsets[run.start]))
 
     def make_chart(self, signals: Signals) -> Chart | Stencil:
         """The chart of the signals' domains, cut off at the weighting's reach."""

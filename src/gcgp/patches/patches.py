@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +35,17 @@ class Patches:
         offsets = self.offsets[start : max(start, stop) + 1]
         rows = slice(int(offsets[0]), int(offsets[-1]))
         return Patches(self.values[rows], self.multiplicity[rows], offsets - offsets[0], self.vertices[rows])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Patches]) -> Patches:
+        """The patches of all signals of all parts, in order."""
+        counts = torch.cat([part.offsets.diff() for part in parts])
+        return cls(
+            torch.cat([part.values for part in parts]),
+            torch.cat([part.multiplicity for part in parts]),
+            torch.cat([torch.zeros(1, dtype=counts.dtype), counts.cumsum(0)]),
+            torch.cat([part.vertices for part in parts]),
+        )
 
     @property
     def signal_of(self) -> Int[Tensor, "total_patches"]:

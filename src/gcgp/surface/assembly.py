@@ -111,6 +111,7 @@ class Draft:
         kernel: str | Kernel,
         aggregate: str,
         vertex_weights: Float[Tensor, "patches_per_signal"] | None,
+        memory: int,
         rng: np.random.Generator,
     ) -> Draft:
         """Make the trial signals' patches and measure their spread."""
@@ -118,7 +119,12 @@ class Draft:
         # The base kernel does not matter here: only multiplicities are set.
         weigher = ConvolutionalKernel(base_kernel("rbf", columns), aggregate, vertex_weights)
         with torch.no_grad():
-            patches = weigher.weighted(convolution.patches(trial)).distinct()
+            patches = Patches.concatenate(
+                [
+                    weigher.weighted(part, run.start).distinct()
+                    for run, part in convolution.in_runs(trial, memory)
+                ]
+            )
         if len(patches.values) == 0:
             raise ValueError(
                 f"{convolution.weighting!r}: no vertex of any signal has a complete patch; "

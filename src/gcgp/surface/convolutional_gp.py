@@ -103,7 +103,9 @@ class ConvolutionalGP(BaseEstimator):
         """
         signals = self._input(X)
         means, deviations = [], []
-        cost = signals.vertex_counts * self.features_.size * 8.0 * 4
+        cost = signals.vertex_counts * self.features_.size * 8.0 * 4 + self.features_.bytes_per_signal(
+            signals
+        )
         for run in runs(cost, as_bytes(self.memory_limit)):
             features, residual = self.features_.at_vertices(signals[run])
             mean, variance = self.posterior_.predict(features, residual)
@@ -237,6 +239,7 @@ class ConvolutionalGP(BaseEstimator):
                 self.kernel,
                 self.aggregate,
                 weights,
+                as_bytes(self.memory_limit),
                 rng,
             )
             for weighting in resolve_weightings(self.weighting, trial)
