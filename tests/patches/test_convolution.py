@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.func import functional_call
 
 from gcgp.domain import Signals, Stencil
-from gcgp.patches import Convolution, convolution
+from gcgp.patches import Convolution, Patches, convolution
 from gcgp.patches.convolution import runs
 from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, Polar
 from random_graphs import random_graphs, small

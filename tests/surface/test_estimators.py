@@ -253,6 +253,17 @@ def test_images_of_another_size_work_where_size_does_not_matter(images_and_label
     assert model.score(larger, truth) >= 0.9
 
 
+def test_more_classes_than_the_trial_signals_show(monkeypatch):
+    monkeypatch.setattr("gcgp.surface.convolutional_gp.TRIAL_SIGNALS", 10)
+    monkeypatch.setattr("gcgp.surface.convolutional_gp.SCORED_SIGNALS", 5)
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 20
+    images = 0.05 * rng.random((60, 5, 5)) + labels[:, None, None]
+    model = GCGPClassifier(**FAST).fit(images, labels)
+    assert model.predict_proba(images).shape == (60, 20)
+    assert model.score(images, labels) > 0.9
+
+
 def test_clone_grid_search_cross_validation_and_pipeline(images_and_labels):
     images, labels = images_and_labels
     model = GCGPClassifier(Polar([1, 3], 4), **FIXED)

@@ -103,10 +103,8 @@ class ConvolutionalGP(BaseEstimator):
         """
         signals = self._input(X)
         means, deviations = [], []
-        cost = signals.vertex_counts * self.features_.size * 8.0 * 4 + self.features_.bytes_per_signal(
-            signals
-        )
-        for run in runs(cost, as_bytes(self.memory_limit)):
+        rows = signals.vertex_counts * self.features_.size * 8.0 * 4
+        for run in runs(rows + self.features_.bytes_per_signal(signals), as_bytes(self.memory_limit)):
             features, residual = self.features_.at_vertices(signals[run])
             mean, variance = self.posterior_.predict(features, residual)
             means.append(mean.numpy())
@@ -178,24 +176,27 @@ class ConvolutionalGP(BaseEstimator):
         return signals
 
     def _fit(
-        self, signals: Signals, groups: Int[np.ndarray, "N"], targets: Float[np.ndarray, "N"]
+        self, signals: Signals, group: Int[np.ndarray, "N"], targets: Float[np.ndarray, "N"], groups: int
     ) -> Choice[Any]:
-        """Build the terms, collect the statistics of all signals, and choose likelihood and variance."""
+        """Build the terms, collect the statistics of all signals, and choose likelihood and variance.
+
+        `group` says to which of the `groups` a signal belongs: its class, or 0 in regression.
+        """
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31, size=4))
         memory = as_bytes(self.memory_limit)
         if self.vertex_weights is not None and len(signals.domains) > 1:
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
             raise ValueError(f"signal {n}: not on the domain of signal 0, as vertex_weights need it to be")
-        labels, t = torch.from_numpy(groups), torch.from_numpy(targets)
+        labels, t = torch.from_numpy(group), torch.from_numpy(targets)
         with self._bar(len(signals)) as bar:
             bar.set_description("lengthscales")
-            trial = np.sort(rng.permutation(len(signals))[: self._trial_size(signals, memory)])
+            trial = rng.permutation(len(signals))[: self._trial_size(signals, memory)]
             drafts = self._drafts(signals[trial], rng)
-            tuned, start = self._tuned(drafts, labels[trial], t[trial], rng)
+            tuned, start = self._tuned(drafts, labels[trial], t[trial], groups, rng)
             terms = build_terms(tuned.drafts, tuned.lengthscales, int(self.n_inducing), self.inducing, rng)
             features = Features(terms, memory)
             bar.set_description("features")
-            statistics = Statistics.empty(int(labels.max()) + 1, features.size)
+            statistics = Statistics.empty(groups, features.size)
             seed = int(rng.integers(2**31))
             for chunk in features.chunks(signals, draws=DIAGONAL_DRAWS, seed=seed, progress=bar.update):
                 statistics.add(chunk.features, labels[chunk.run], t[chunk.run], chunk.residual)
@@ -250,6 +251,7 @@ class ConvolutionalGP(BaseEstimator):
         drafts: list[Draft],
         labels: Int[Tensor, "n"],
         targets: Float[Tensor, "n"],
+        groups: int,
         rng: np.random.Generator,
     ) -> tuple[Tuned, Point]:
         """Lengthscales, and whether location counts, by the loss of a smaller model of the trial signals.
@@ -265,7 +267,7 @@ class ConvolutionalGP(BaseEstimator):
             nonlocal last
             terms = build_terms(drafts, scales, inducing, method, np.random.default_rng(seed))
             chunk = Features(terms, 0).of_patches([draft.trial for draft in drafts], slice(0, len(labels)))
-            statistics = Statistics.empty(int(labels.max()) + 1, chunk.features.shape[1])
+            statistics = Statistics.empty(groups, chunk.features.shape[1])
             statistics.add(chunk.features, labels, targets, chunk.residual)
             choice = self._choose(statistics, _sample(chunk, labels), last, COARSE_STEPS)
             last = choice.at or START
@@ -309,7 +311,7 @@ def check_positive(name: str, value: Any) -> None:
 
 
 def _sample(chunk: Chunk, labels: Int[Tensor, "n"]) -> Sample:
-    """At most `SCORED_SIGNALS` of the chunk, evenly spread."""
+    """The first of the chunk, whose signals are in random order."""
     assert chunk.diagonal is not None
-    every = slice(None, None, -(-len(labels) // SCORED_SIGNALS))
-    return Sample(chunk.features[every], chunk.residual[every], chunk.diagonal[every], labels[every])
+    some = slice(SCORED_SIGNALS)
+    return Sample(chunk.features[some], chunk.residual[some], chunk.diagonal[some], labels[some])

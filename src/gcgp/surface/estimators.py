@@ -17,6 +17,7 @@ from gcgp.surface.convolutional_gp import ConvolutionalGP, check_positive
 from gcgp.surface.inputs import as_signals, as_targets, encode_labels, labels_of
 
 TRIAL_DRAWS = 128
+"""Draws behind a probability while α_ε and the variance are searched; predictions take 512."""
 
 
 class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
@@ -111,8 +112,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         check_positive("alpha", self.alpha)
         signals = as_signals(X)
         classes, codes = encode_labels(y, len(signals))
-        self._draws = normal_draws(len(classes))
-        choice = self._fit(signals, codes, np.ones(len(codes)))
+        choice = self._fit(signals, codes, np.ones(len(codes)), len(classes))
         self.classes_ = classes
         self.alpha_ = choice.likelihood.alpha
         return self
@@ -139,7 +139,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         return DirichletClassification.choose(
             statistics,
             sample,
-            self._draws[:TRIAL_DRAWS],
+            normal_draws(len(statistics.count), TRIAL_DRAWS),
             alpha=None if self.alpha == "auto" else float(self.alpha),
             variance=None if self.variance == "auto" else float(self.variance),
             start=start,
@@ -212,7 +212,7 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         targets = as_targets(y, len(signals))
         self.intercept_ = float(targets.mean())
         centred = targets - self.intercept_
-        choice = self._fit(signals, np.zeros(len(targets), dtype=np.int64), centred)
+        choice = self._fit(signals, np.zeros(len(targets), dtype=np.int64), centred, 1)
         self.noise_ = choice.likelihood.noise
         return self
 
