@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Generic, TypeVar
 
 from jaxtyping import Float, Int
@@ -36,9 +37,9 @@ class Choice(Generic[Likelihood]):
 
 
 def pattern_search(
-    loss: Callable[[Point], float], start: Point, steps: Sequence[Point]
+    loss: Callable[[Point], float], start: Point, steps: Sequence[Point], *, diagonals: bool = True
 ) -> tuple[Point, float]:
-    """Minimise `loss` from `start`: move one coordinate at a time while that pays, for each of the steps.
+    """Minimise `loss` from `start` by steps along the axes and, where those do not pay, diagonal ones.
 
     No point is looked at twice. A loss that is not a number counts as infinite.
 
@@ -55,16 +56,24 @@ def pattern_search(
 
     best = start
     for step in steps:
+        free = [(0, 1, -1) if size else (0,) for size in step]
+        directions = sorted(product(*free), key=_axes)[1:]
+        if not diagonals:
+            directions = [signs for signs in directions if _axes(signs) == 1]
         improved = True
         while improved:
             improved = False
-            for axis, size in enumerate(step):
-                if size == 0:
-                    continue
-                for sign in (1, -1):
-                    moved = list(best)
-                    moved[axis] = round(best[axis] + sign * size, 9)
-                    while value(tuple(moved)) < value(best):
-                        best, improved = tuple(moved), True
-                        moved[axis] = round(best[axis] + sign * size, 9)
+            for signs in directions:
+                while value(_moved(best, signs, step)) < value(best):
+                    best, improved = _moved(best, signs, step), True
+                if improved and _axes(signs) > 1:
+                    break  # a diagonal step has paid: look along the axes again first
     return best, value(best)
+
+
+def _axes(signs: Sequence[int]) -> int:
+    return sum(map(abs, signs))
+
+
+def _moved(point: Point, signs: Sequence[int], step: Point) -> Point:
+    return tuple(round(x + sign * size, 9) for x, sign, size in zip(point, signs, step, strict=True))

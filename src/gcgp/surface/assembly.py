@@ -97,6 +97,11 @@ class Draft:
     columns: dict[str, slice]
     trial: Patches
     """Patches of the trial signals, repeated ones merged."""
+    scored: int
+    """So many of the trial signals, the first, give no inducing patches: choices are scored on these.
+
+    Signals whose own patches are inducing patches are explained better than new ones will be.
+    """
     medians: dict[str, float]
     """Median distance between two patches, for each group of columns."""
     kernel: str | Kernel
@@ -108,6 +113,7 @@ class Draft:
         cls,
         convolution: Convolution,
         trial: Signals,
+        scored: int,
         kernel: str | Kernel,
         aggregate: str,
         vertex_weights: Float[Tensor, "patches_per_signal"] | None,
@@ -131,7 +137,7 @@ class Draft:
                 "the domains are smaller than the weighting"
             )
         medians = {name: median_distance(patches.values[:, part], rng) for name, part in columns.items()}
-        return cls(convolution, columns, patches, medians, kernel, aggregate, vertex_weights)
+        return cls(convolution, columns, patches, scored, medians, kernel, aggregate, vertex_weights)
 
     def term(
         self, lengthscales: dict[str, float], inducing: int, method: str, rng: np.random.Generator
@@ -145,9 +151,12 @@ class Draft:
             set_lengthscales(base, per_column)
         else:
             base = copy.deepcopy(self.kernel).to(self.convolution.dtype)
-        pick = np.sort(rng.permutation(len(self.trial.values))[: max(CANDIDATES, 4 * inducing)])
+        candidates = self.trial.values[int(self.trial.offsets[self.scored]) :]
+        if len(candidates) == 0:  # the other signals have no patches at all
+            candidates = self.trial.values
+        pick = np.sort(rng.permutation(len(candidates))[: max(CANDIDATES, 4 * inducing)])
         chosen = choose_inducing(
-            self.trial.values[torch.from_numpy(pick)],
+            candidates[torch.from_numpy(pick)],
             inducing,
             method=method,
             kernel=base.double() if method == "greedy" else base,

@@ -40,7 +40,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 TRIAL_SIGNALS = 1_000
 """Training signals on which lengthscales, variance and α_ε are tried."""
 SCORED_SIGNALS = 500
-"""How many of these are left out in turn to score a choice."""
+"""How many of these, half at the most, are left out in turn to score a choice."""
 TRIAL_INDUCING = 300
 DIAGONAL_DRAWS = 128
 """Patches of a training signal that are drawn for its prior variance; with fewer patches, all count."""
@@ -202,7 +202,9 @@ class ConvolutionalGP(BaseEstimator):
                 statistics.add(chunk.features, labels[chunk.run], t[chunk.run], chunk.residual)
             bar.set_description("variance")
             whole = features.of_patches([draft.trial for draft in tuned.drafts], slice(0, len(trial)))
-            choice = self._choose(statistics, _sample(whole, labels[trial]), start, FINE_STEPS)
+            choice = self._choose(
+                statistics, _sample(whole, labels[trial], tuned.drafts[0].scored), start, FINE_STEPS
+            )
             self.features_ = features
             self.posterior_ = choice.likelihood.posterior(statistics, choice.variance)
             self.variance_ = choice.variance
@@ -237,6 +239,7 @@ class ConvolutionalGP(BaseEstimator):
             Draft.make(
                 Convolution(weighting.to(dtype).requires_grad_(False), self.chart, mass, location, dtype),
                 trial,
+                min(SCORED_SIGNALS, len(trial) // 2),
                 self.kernel,
                 self.aggregate,
                 weights,
@@ -269,7 +272,7 @@ class ConvolutionalGP(BaseEstimator):
             chunk = Features(terms, 0).of_patches([draft.trial for draft in drafts], slice(0, len(labels)))
             statistics = Statistics.empty(groups, chunk.features.shape[1])
             statistics.add(chunk.features, labels, targets, chunk.residual)
-            choice = self._choose(statistics, _sample(chunk, labels), last, COARSE_STEPS)
+            choice = self._choose(statistics, _sample(chunk, labels, drafts[0].scored), last, COARSE_STEPS)
             last = choice.at or START
             return choice.loss
 
@@ -310,8 +313,8 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value!r}: expected 'auto' or a positive number")
 
 
-def _sample(chunk: Chunk, labels: Int[Tensor, "n"]) -> Sample:
+def _sample(chunk: Chunk, labels: Int[Tensor, "n"], size: int) -> Sample:
     """The first of the chunk, whose signals are in random order."""
     assert chunk.diagonal is not None
-    some = slice(SCORED_SIGNALS)
+    some = slice(size)
     return Sample(chunk.features[some], chunk.residual[some], chunk.diagonal[some], labels[some])

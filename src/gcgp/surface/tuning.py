@@ -50,7 +50,9 @@ def tune(
     def search(drafts: Sequence[Draft], start: Point, step: Point) -> tuple[Point, float]:
         if not any(step):
             return start, loss(drafts, scales(drafts, start)) if location == "auto" else 0.0
-        return pattern_search(lambda point: loss(drafts, scales(drafts, point)), start, [step])
+        return pattern_search(
+            lambda point: loss(drafts, scales(drafts, point)), start, [step], diagonals=False
+        )
 
     start = FIRST_MULTIPLIER
     if "location" in drafts[0].columns and location != "auto":
