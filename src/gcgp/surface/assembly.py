@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,33 +138,42 @@ class Draft:
         medians = {name: median_distance(patches.values[:, part], rng) for name, part in columns.items()}
         return cls(convolution, columns, patches, scored, medians, kernel, aggregate, vertex_weights)
 
-    def term(
-        self, lengthscales: dict[str, float], inducing: int, method: str, rng: np.random.Generator
-    ) -> Term:
-        """The term with these lengthscales (one a group of columns) and inducing patches to match."""
-        per_column = torch.ones(self.trial.values.shape[1], dtype=self.convolution.dtype)
-        for name, part in self.columns.items():
-            per_column[part] = lengthscales[name]
-        if isinstance(self.kernel, str):
-            base = base_kernel(self.kernel, self.columns).to(self.convolution.dtype)
-            set_lengthscales(base, per_column)
-        else:
-            base = copy.deepcopy(self.kernel).to(self.convolution.dtype)
+    def kernel_with(self, lengthscales: dict[str, float]) -> Kernel:
+        """The base kernel, with these lengthscales if it is one of ours."""
+        if not isinstance(self.kernel, str):
+            return copy.deepcopy(self.kernel).to(self.convolution.dtype)
+        base = base_kernel(self.kernel, self.columns).to(self.convolution.dtype)
+        set_lengthscales(base, self._per_column(lengthscales))
+        return base
+
+    def inducing(
+        self, lengthscales: dict[str, float], count: int, method: str, rng: np.random.Generator
+    ) -> Float[Tensor, "M dim"]:
+        """Inducing patches that suit these lengthscales, from the trial signals that are not scored."""
         candidates = self.trial.values[int(self.trial.offsets[self.scored]) :]
-        if len(candidates) == 0:  # the other signals have no patches at all
+        if len(candidates) == 0:  # those signals have no patches at all
             candidates = self.trial.values
-        pick = np.sort(rng.permutation(len(candidates))[: max(CANDIDATES, 4 * inducing)])
-        chosen = choose_inducing(
+        pick = np.sort(rng.permutation(len(candidates))[: max(CANDIDATES, 4 * count)])
+        return choose_inducing(
             candidates[torch.from_numpy(pick)],
-            inducing,
+            count,
             method=method,
-            kernel=base.double() if method == "greedy" else base,
-            scale=per_column,
+            kernel=self.kernel_with(lengthscales).double(),
+            scale=self._per_column(lengthscales),
             random_state=rng,
         )
-        base = base.to(self.convolution.dtype)
+
+    def term(self, lengthscales: dict[str, float], inducing: Float[Tensor, "M dim"]) -> Term:
+        """The term with these lengthscales, one a group of columns, and inducing patches."""
+        base = self.kernel_with(lengthscales)
         kernel = ConvolutionalKernel(base, self.aggregate, self.vertex_weights)
-        return Term(self.convolution, kernel.requires_grad_(False), chosen)
+        return Term(self.convolution, kernel.requires_grad_(False), inducing)
+
+    def _per_column(self, lengthscales: dict[str, float]) -> Float[Tensor, "dim"]:
+        scales = torch.ones(self.trial.values.shape[1], dtype=self.convolution.dtype)
+        for name, part in self.columns.items():
+            scales[part] = lengthscales[name]
+        return scales
 
     def lengthscales(self, bins: float, location: float | None = None) -> dict[str, float]:
         """Lengthscales as multiples of the medians; a location of None does not count at all."""
@@ -193,16 +201,3 @@ def median_distance(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -
     distances = (rows[a].double() - rows[b].double()).norm(dim=1)
     distances = distances[distances > 0]
     return float(distances.median()) if len(distances) else 1.0
-
-
-def build_terms(
-    drafts: Sequence[Draft],
-    lengthscales: Sequence[dict[str, float]],
-    inducing: int,
-    method: str,
-    rng: np.random.Generator,
-) -> list[Term]:
-    """The term of each draft."""
-    return [
-        draft.term(scales, inducing, method, rng) for draft, scales in zip(drafts, lengthscales, strict=True)
-    ]

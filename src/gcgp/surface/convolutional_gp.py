@@ -32,7 +32,7 @@ from gcgp.kernel.convolutional import AGGREGATES
 from gcgp.kernel.inducing import METHODS
 from gcgp.patches import Convolution
 from gcgp.patches.convolution import runs
-from gcgp.surface.assembly import Draft, build_terms, resolve_weightings
+from gcgp.surface.assembly import Draft, resolve_weightings
 from gcgp.surface.inputs import as_bytes, as_signals
 from gcgp.surface.tuning import Tuned, tune
 
@@ -193,7 +193,10 @@ class ConvolutionalGP(BaseEstimator):
             trial = rng.permutation(len(signals))[: self._trial_size(signals, memory)]
             drafts = self._drafts(signals[trial], rng)
             tuned, start = self._tuned(drafts, labels[trial], t[trial], groups, rng)
-            terms = build_terms(tuned.drafts, tuned.lengthscales, int(self.n_inducing), self.inducing, rng)
+            terms = [
+                draft.term(scales, draft.inducing(scales, int(self.n_inducing), self.inducing, rng))
+                for draft, scales in zip(tuned.drafts, tuned.lengthscales, strict=True)
+            ]
             features = Features(terms, memory)
             bar.set_description("features")
             statistics = Statistics.empty(groups, features.size)
@@ -261,14 +264,19 @@ class ConvolutionalGP(BaseEstimator):
 
         Also where the search for the likelihood ended there: the whole model's search starts from it.
         """
-        inducing = min(int(self.n_inducing), TRIAL_INDUCING)
+        count = min(int(self.n_inducing), TRIAL_INDUCING)
         method = "random" if self.inducing == "random" else "k-means++"
-        seed = int(rng.integers(2**31))
         last: Point = START
+        chosen: dict[int, Tensor] = {}
 
         def loss(drafts: Sequence[Draft], scales: Sequence[dict[str, float]]) -> float:
             nonlocal last
-            terms = build_terms(drafts, scales, inducing, method, np.random.default_rng(seed))
+            terms = []
+            for draft, own in zip(drafts, scales, strict=True):
+                # The same inducing patches for all lengthscales: others would make the losses noisy.
+                if id(draft) not in chosen:
+                    chosen[id(draft)] = draft.inducing(own, count, method, rng)
+                terms.append(draft.term(own, chosen[id(draft)]))
             chunk = Features(terms, 0).of_patches([draft.trial for draft in drafts], slice(0, len(labels)))
             statistics = Statistics.empty(groups, chunk.features.shape[1])
             statistics.add(chunk.features, labels, targets, chunk.residual)

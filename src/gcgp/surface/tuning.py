@@ -15,6 +15,8 @@ FIRST_MULTIPLIER = -1.0
 """log2 of the lengthscale over the median distance of patches, where the search for it starts."""
 MULTIPLIER_STEP = 0.5
 LOCATION_STEP = 1.0
+OCTAVE_MUST_GAIN = 0.01
+"""A lengthscale is halved only for this gain (nats a signal): less is within the noise of the trial."""
 LOCATION_MUST_GAIN = 0.01
 """Location is kept if it lowers the loss by this much (nats a signal)."""
 
@@ -50,9 +52,13 @@ def tune(
     def search(drafts: Sequence[Draft], start: Point, step: Point) -> tuple[Point, float]:
         if not any(step):
             return start, loss(drafts, scales(drafts, start)) if location == "auto" else 0.0
-        return pattern_search(
-            lambda point: loss(drafts, scales(drafts, point)), start, [step], diagonals=False
+        point, value = pattern_search(
+            lambda point: loss(drafts, scales(drafts, point)) - OCTAVE_MUST_GAIN * sum(point),
+            start,
+            [step],
+            diagonals=False,
         )
+        return point, value + OCTAVE_MUST_GAIN * sum(point)
 
     start = FIRST_MULTIPLIER
     if "location" in drafts[0].columns and location != "auto":
