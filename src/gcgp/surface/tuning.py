@@ -16,7 +16,9 @@ FIRST_MULTIPLIER = -1.0
 MULTIPLIER_STEP = 0.5
 LOCATION_STEP = 1.0
 OCTAVE_MUST_GAIN = 0.01
-"""A lengthscale is halved only for this gain (nats a signal): less is within the noise of the trial."""
+"""Below the median distance a lengthscale is halved only for this gain (nats a signal), not for noise."""
+MOST_OCTAVES = 4.0
+"""No lengthscale is more than this far from the median distance."""
 LOCATION_MUST_GAIN = 0.01
 """Location is kept if it lowers the loss by this much (nats a signal)."""
 
@@ -52,13 +54,17 @@ def tune(
     def search(drafts: Sequence[Draft], start: Point, step: Point) -> tuple[Point, float]:
         if not any(step):
             return start, loss(drafts, scales(drafts, start)) if location == "auto" else 0.0
-        point, value = pattern_search(
-            lambda point: loss(drafts, scales(drafts, point)) - OCTAVE_MUST_GAIN * sum(point),
-            start,
-            [step],
-            diagonals=False,
-        )
-        return point, value + OCTAVE_MUST_GAIN * sum(point)
+
+        def toll(point: Point) -> float:
+            return OCTAVE_MUST_GAIN * sum(max(0.0, -exponent) for exponent in point)
+
+        def tried(point: Point) -> float:
+            if max(map(abs, point)) > MOST_OCTAVES:
+                return float("inf")
+            return loss(drafts, scales(drafts, point)) + toll(point)
+
+        point, value = pattern_search(tried, start, [step], diagonals=False)
+        return point, value - toll(point)
 
     start = FIRST_MULTIPLIER
     if "location" in drafts[0].columns and location != "auto":
