@@ -242,7 +242,7 @@ class ConvolutionalGP(BaseEstimator):
             Draft.make(
                 Convolution(weighting.to(dtype).requires_grad_(False), self.chart, mass, location, dtype),
                 trial,
-                min(SCORED_SIGNALS, len(trial) // 2),
+                max(1, min(SCORED_SIGNALS, len(trial) // 2)),
                 self.kernel,
                 self.aggregate,
                 weights,
