@@ -15,8 +15,7 @@ from pathlib import Path
 from benchmarks.timing import report
 from gcgp import GCGPClassifier
 from gcgp.surface.datasets import load_mnist
-from gcgp.surface.demo import peak_memory
-from gcgp.surface.metrics import Scores
+from gcgp.surface.metrics import Scores, peak_memory
 from gcgp.weighting import Polar
 
 

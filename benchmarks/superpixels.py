@@ -17,8 +17,7 @@ import numpy as np
 from benchmarks.timing import report
 from gcgp import GCGPClassifier, superpixels
 from gcgp.surface.datasets import load_mnist
-from gcgp.surface.demo import peak_memory
-from gcgp.surface.metrics import Scores
+from gcgp.surface.metrics import Scores, peak_memory
 
 PAPER = {100: 0.137, 500: 0.083, 1000: 0.063, 6000: 0.042}
 

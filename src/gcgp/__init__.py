@@ -13,20 +13,39 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from gcgp.domain.mesh.mesh import Mesh
     from gcgp.domain.signals import Signals
     from gcgp.domain.superpixels import superpixels
+    from gcgp.surface.descriptors import GeometryVectors, HeatKernelSignature, WaveKernelSignature
     from gcgp.surface.estimators import GCGPClassifier, GCGPRegressor
-    from gcgp.surface.model_file import load
+    from gcgp.surface.model_file import load, save
 
 _HOMES = {
     "GCGPClassifier": "gcgp.surface.estimators",
     "GCGPRegressor": "gcgp.surface.estimators",
+    "GeometryVectors": "gcgp.surface.descriptors",
+    "HeatKernelSignature": "gcgp.surface.descriptors",
+    "Mesh": "gcgp.domain.mesh.mesh",
     "Signals": "gcgp.domain.signals",
+    "WaveKernelSignature": "gcgp.surface.descriptors",
     "load": "gcgp.surface.model_file",
+    "save": "gcgp.surface.model_file",
     "superpixels": "gcgp.domain.superpixels",
 }
 
-__all__ = ["GCGPClassifier", "GCGPRegressor", "Signals", "__version__", "load", "superpixels"]
+__all__ = [
+    "GCGPClassifier",
+    "GCGPRegressor",
+    "GeometryVectors",
+    "HeatKernelSignature",
+    "Mesh",
+    "Signals",
+    "WaveKernelSignature",
+    "__version__",
+    "load",
+    "save",
+    "superpixels",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,9 +7,20 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from safetensors.torch import save_file
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import gcgp
-from gcgp import GCGPClassifier, GCGPRegressor, Signals
+from gcgp import (
+    GCGPClassifier,
+    GCGPRegressor,
+    GeometryVectors,
+    HeatKernelSignature,
+    Signals,
+    WaveKernelSignature,
+)
+from gcgp.domain.mesh.mesh import Mesh
 from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, Polar, Weighting
 
 IMAGES = np.random.default_rng(0).random((20, 6, 6))
@@ -109,6 +120,91 @@ def test_a_weighting_of_the_users_own_loads_once_it_is_defined(path):
         gcgp.load(path)
 
 
+def test_saved_by_the_function(path):
+    model = GCGPClassifier(**FAST).fit(IMAGES, LABELS)
+    gcgp.save(model, path)
+    np.testing.assert_array_equal(gcgp.load(path).predict_proba(IMAGES), model.predict_proba(IMAGES))
+
+
+class TestPipelines:
+    corners = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [-1, 0, 0], [0, -1, 0], [0, 0, -1]])
+    faces = ((0, 1, 2), (1, 3, 2), (3, 4, 2), (4, 0, 2), (1, 0, 5), (3, 1, 5), (4, 3, 5), (0, 4, 5))
+    stretch = np.random.default_rng(0).uniform(0.5, 2, (10, 1, 3))
+
+    @pytest.fixture
+    def meshes(self):
+        return [Mesh(self.corners * factors, self.faces) for factors in self.stretch]
+
+    @pytest.mark.parametrize(
+        "descriptor",
+        [
+            GeometryVectors(3, n_splines=5, percentile=90.0),
+            HeatKernelSignature(5, scale="area"),
+            WaveKernelSignature(np.int64(4), standardise=False),
+        ],
+        ids=str,
+    )
+    def test_a_pipeline_predicts_bit_for_bit_the_same(self, descriptor, meshes, path):
+        last = GCGPClassifier(Diffusion([0.0, 0.5]), **FAST)
+        model = Pipeline([("shape", descriptor), ("who", last)]).fit(meshes, ["a", "b"] * 5)
+        gcgp.save(model, path)
+        loaded = gcgp.load(path)
+        assert type(loaded) is Pipeline
+        assert list(loaded.named_steps) == ["shape", "who"]
+        np.testing.assert_array_equal(loaded.predict_proba(meshes), model.predict_proba(meshes))
+        np.testing.assert_array_equal(loaded.predict(meshes), model.predict(meshes))
+        for name in descriptor.fitted:
+            mine, its = getattr(descriptor, name), getattr(loaded["shape"], name)
+            assert type(mine) is type(its)
+            np.testing.assert_array_equal(mine, its)
+
+    def test_a_regressor(self, meshes, path):
+        targets = [mesh.area for mesh in meshes]
+        model = make_pipeline(GeometryVectors(), GCGPRegressor(Polar([0.5], 4), **FAST)).fit(meshes, targets)
+        gcgp.save(model, path)
+        for mine, its in zip(
+            model.predict(meshes, return_std=True),
+            gcgp.load(path).predict(meshes, return_std=True),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(mine, its)
+
+    def test_an_estimator_alone_in_a_pipeline(self, path):
+        model = make_pipeline(GCGPClassifier(**FAST)).fit(IMAGES, LABELS)
+        gcgp.save(model, path)
+        loaded = gcgp.load(path)
+        assert type(loaded) is Pipeline
+        np.testing.assert_array_equal(loaded.predict_proba(IMAGES), model.predict_proba(IMAGES))
+
+    @pytest.mark.parametrize(
+        ("steps", "message"),
+        [
+            (
+                [("log", FunctionTransformer()), ("gp", GCGPClassifier(**FAST))],
+                "step 'log': a FunctionTransf",
+            ),
+            ([("skip", "passthrough"), ("gp", GCGPClassifier(**FAST))], "step 'skip': a str cannot be"),
+            ([("shape", GeometryVectors())], "step 'shape': a GeometryVectors cannot be .* only GCGPClass"),
+        ],
+        ids=str,
+    )
+    def test_a_step_that_is_not_known(self, steps, message, path):
+        with pytest.raises(ValueError, match=message):
+            gcgp.save(Pipeline(steps), path)
+        assert list(path.parent.iterdir()) == []
+
+    def test_not_fitted(self, meshes, path):
+        half = make_pipeline(GeometryVectors().fit(meshes), GCGPClassifier(**FAST))
+        for model in (make_pipeline(GeometryVectors(), GCGPClassifier(**FAST)), half):
+            with pytest.raises(NotFittedError):
+                gcgp.save(model, path)
+        assert list(path.parent.iterdir()) == []
+
+    def test_something_else(self, path):
+        with pytest.raises(ValueError, match=r"^a dict cannot be written"):
+            gcgp.save({}, path)
+
+
 def test_not_fitted(path):
     with pytest.raises(ValueError, match="not fitted"):
         GCGPClassifier().save(path)
@@ -174,7 +270,7 @@ class TestDamage:
         header["__metadata__"]["version"] = "99"
         text = json.dumps(header).encode()
         saved.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
-        with pytest.raises(ValueError, match=r"model format 99, but gcgp .* reads 1"):
+        with pytest.raises(ValueError, match=r"model format 99, but gcgp .* reads 2"):
             gcgp.load(saved)
 
 

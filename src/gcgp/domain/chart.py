@@ -50,6 +50,11 @@ class Domains(Protocol):
         """Where each vertex lies, or None if the domains have no coordinates."""
         ...
 
+    @property
+    def measure(self) -> Float[np.ndarray, "total_vertices"] | None:
+        """How much of its domain each vertex stands for, or None if all count alike."""
+        ...
+
     def __len__(self) -> int: ...
 
     def take(self, indices: Int[np.ndarray, "chosen"]) -> Domains:

@@ -40,6 +40,11 @@ class Graphs:
         """The coordinates given with the graphs."""
         return self.coordinates
 
+    @property
+    def measure(self) -> None:
+        """None: all vertices count alike."""
+        return None
+
     def __len__(self) -> int:
         return len(self.vertex_offsets) - 1
 

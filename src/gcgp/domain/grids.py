@@ -31,6 +31,11 @@ class Grids:
         grids = [np.indices(shape)[::-1].reshape(2, -1).T for shape in self.shapes]
         return np.concatenate([np.zeros((0, 2)), *grids])
 
+    @property
+    def measure(self) -> None:
+        """None: all vertices count alike."""
+        return None
+
     def __len__(self) -> int:
         return len(self.shapes)
 

@@ -13,14 +13,15 @@ from numpy.typing import ArrayLike
 from gcgp.domain.chart import Domains
 from gcgp.domain.graphs import Graphs, take_segments
 from gcgp.domain.grids import Grids
+from gcgp.domain.mesh.mesh import Mesh
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
     """N signals; signal `n` has `values[offsets[n]:offsets[n + 1]]` on `domains[domain_of[n]]`.
 
-    Made by `from_images`, `from_graphs`, `on_graph` and `from_pyg`. Indexing by a number, a slice, a mask
-    or an array of numbers gives `Signals` again, so scikit-learn's splitters work on it.
+    Made by `from_images`, `from_graphs`, `on_graph`, `on_meshes` and `from_pyg`. Indexing by a number, a
+    slice, a mask or an array of numbers gives `Signals` again, so scikit-learn's splitters work on it.
 
     >>> import numpy as np
     >>> signals = Signals.from_images(np.zeros((5, 28, 28)))
@@ -94,6 +95,27 @@ class Signals:
             None if coordinates is None else [coordinates],
         )
         return _assembled(items, graphs, np.zeros(len(items), dtype=np.int64))
+
+    @classmethod
+    def on_meshes(cls, values: Sequence[ArrayLike], meshes: Sequence[Mesh]) -> Signals:
+        """One mesh a signal: values `[V]` or `[V, d]` on its vertices. Descriptors make such signals.
+
+        >>> from gcgp import Mesh
+        >>> triangle = Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]])
+        >>> Signals.on_meshes([[1.0, 2.0, 3.0]], [triangle]).vertex_counts.tolist()
+        [3]
+        """
+        from gcgp.domain.mesh.meshes import Meshes
+
+        items = [_as_channels(item, f"signal {i}") for i, item in enumerate(values)]
+        if len(items) != len(meshes):
+            raise ValueError(f"values: {len(items)} items for {len(meshes)} meshes")
+        for i, (item, mesh) in enumerate(zip(items, meshes, strict=True)):
+            if len(item) != len(mesh.vertices):
+                raise ValueError(
+                    f"signal {i}: {len(item)} values for {len(mesh.vertices)} vertices of its mesh"
+                )
+        return _assembled(items, Meshes(tuple(meshes)), np.arange(len(items)))
 
     @classmethod
     def from_pyg(cls, data: Iterable[Any]) -> Signals:

@@ -6,5 +6,6 @@
 from gcgp.kernel.base import base_kernel
 from gcgp.kernel.convolutional import ConvolutionalKernel
 from gcgp.kernel.inducing import choose_inducing
+from gcgp.kernel.rotations import RotationPooled
 
-__all__ = ["ConvolutionalKernel", "base_kernel", "choose_inducing"]
+__all__ = ["ConvolutionalKernel", "RotationPooled", "base_kernel", "choose_inducing"]

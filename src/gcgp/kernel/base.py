@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gcgp.domain.chart import unknown_option
+from gcgp.kernel.rotations import RotationPooled
 
 NAMES = ("rbf", "matern12", "matern32", "matern52")
 
@@ -96,6 +97,8 @@ def evaluate(
         plain = kernel.active_dims is None and not kernel.batch_shape
         if plain and type(kernel) is AdditiveKernel:
             return torch.stack([evaluate(part, x, y) for part in kernel.kernels]).sum(dim=0)
+        if type(kernel) is RotationPooled:
+            return kernel.pooled(evaluate(kernel.base_kernel, x, kernel.turned(y)))
         if plain and type(kernel) is ScaleKernel:
             return evaluate(kernel.base_kernel, x, y) * kernel.outputscale
         with gpytorch.settings.lazily_evaluate_kernels(False):
@@ -127,7 +130,20 @@ def exact_squared_distances(
 
 def prior_variance(kernel: Kernel, x: Float[Tensor, "a dim"]) -> Float[Tensor, "a"]:
     """k_g(x, x)."""
+    if type(kernel) is RotationPooled:
+        turns = [paired(kernel.base_kernel, x, x[:, turn]) for turn in kernel.rotations]
+        return torch.stack(turns).mean(dim=0)
     form = distance_form(kernel)
     if form is not None:
         return torch.ones(len(x), dtype=x.dtype) * form.scale
     return kernel(x, diag=True)
+
+
+def paired(kernel: Kernel, x: Float[Tensor, "a dim"], y: Float[Tensor, "a dim"]) -> Float[Tensor, "a"]:
+    """k_g(x_i, y_i) of each row with its like."""
+    form = distance_form(kernel)
+    if form is None:
+        return kernel(x, y, diag=True)
+    squared = ((x - y) / form.lengthscale.to(x.dtype)).square().sum(dim=-1)
+    h = form.of_squared_distance
+    return (torch.exp(-0.5 * squared) if h is None else h(squared)) * form.scale

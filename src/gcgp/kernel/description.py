@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import gpytorch.kernels as kernels
+import torch
 from gpytorch.kernels import Kernel
+
+from gcgp.kernel.rotations import RotationPooled
 
 SIMPLE: dict[str, tuple[str, ...]] = {
     "RBFKernel": (),
@@ -24,6 +27,9 @@ COMPOSED = {"AdditiveKernel", "ProductKernel"}
 def describe(kernel: Kernel) -> dict[str, Any]:
     """What `build` needs to make a kernel of the same form; its numbers are in its state."""
     name = type(kernel).__name__
+    if type(kernel) is RotationPooled:
+        shape = list(kernel.rotations.shape)
+        return {"class": name, "parts": [describe(kernel.base_kernel)], "rotations": shape}
     known = type(kernel) is getattr(kernels, name, None) and not kernel.batch_shape
     dims = None if kernel.active_dims is None else kernel.active_dims.tolist()
     description: dict[str, Any] = {"class": name, "active_dims": dims}
@@ -60,7 +66,11 @@ def _unlike(kernel: Kernel, twin: Kernel) -> bool:
 
 def build(description: dict[str, Any]) -> Kernel:
     """A kernel of the described form."""
-    name, dims = description["class"], description["active_dims"]
+    name = description["class"]
+    if name == "RotationPooled":
+        rotations = torch.zeros(description["rotations"], dtype=torch.int64)
+        return RotationPooled(build(description["parts"][0]), rotations)
+    dims = description["active_dims"]
     if name == "ScaleKernel":
         return kernels.ScaleKernel(build(description["parts"][0]), active_dims=dims)
     if name in COMPOSED:

@@ -9,7 +9,7 @@ the backward pass, so memory does not grow with the number of patches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +19,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gcgp.kernel.base import distance_form, evaluate, prior_variance
+from gcgp.kernel.base import distance_form, evaluate, paired
+from gcgp.kernel.rotations import RotationPooled
 from gcgp.patches import Patches
 
 BLOCK_ELEMENTS = 3 << 17
@@ -85,12 +86,20 @@ def _scaled_with_norms(
 
 def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
     """Kuf transposed: for each signal and inducing patch, Σ_v m_v k_g(Z[v], U)."""
+    if type(kernel) is RotationPooled:
+        return kernel.pooled(kfu(kernel.base_kernel, patches, kernel.turned(inducing)))
     blocks = _blocks(kernel, patches.values, inducing)
     return _sums(blocks, patches, slice(None), len(inducing)) * blocks.scale
 
 
 def kff(kernel: Kernel, left: Patches, right: Patches) -> Float[Tensor, "N N2"]:
     """Σ_v Σ_v' m_v m_v' k_g(Z[v], Z'[v']) for each pair of signals, a signal of `right` at a time."""
+    if type(kernel) is RotationPooled:
+        turns = [
+            kff(kernel.base_kernel, left, replace(right, values=right.values[:, turn]))
+            for turn in kernel.rotations
+        ]
+        return torch.stack(turns).mean(dim=0)
     blocks = _blocks(kernel, left.values, right.values)
     columns = []
     for start, stop in _segments(right):
@@ -110,7 +119,26 @@ def kff_diagonal(
     """
     if draws is not None and draws < 2:
         raise ValueError(f"draws={draws!r}: an estimate needs two patches at least")
-    blocks = _blocks(kernel, patches.values, patches.values)
+    if type(kernel) is RotationPooled:
+        # A single turn makes the sum unsymmetric in its two patches; all turns together do not.
+        turns = [
+            _diagonal(kernel.base_kernel, patches, patches.values[:, turn], draws, seed, first)
+            for turn in kernel.rotations
+        ]
+        return torch.stack(turns).mean(dim=0)
+    return _diagonal(kernel, patches, patches.values, draws, seed, first)
+
+
+def _diagonal(
+    kernel: Kernel,
+    patches: Patches,
+    others: Float[Tensor, "total_patches dim"],
+    draws: int | None,
+    seed: int,
+    first: int,
+) -> Float[Tensor, "N"]:
+    """Σ_v Σ_v' m_v m_v' k_g(Z[v], Z'[v']), where Z' are `others`: the patches themselves, or turned."""
+    blocks = _blocks(kernel, patches.values, others)
     counts = patches.offsets.diff()
     large = counts * counts > BLOCK_ELEMENTS if draws is None else counts > draws
     out = torch.zeros(len(patches), dtype=patches.values.dtype)
@@ -125,7 +153,9 @@ def kff_diagonal(
         return out.index_add(0, rest, torch.stack(values)) * blocks.scale if values else out * blocks.scale
     out = out * blocks.scale
     for signals in torch.split(rest, max(1, BLOCK_ELEMENTS // draws**2)):
-        out = out.index_add(0, signals, _sampled(kernel, blocks, patches, signals, draws, seed, first))
+        out = out.index_add(
+            0, signals, _sampled(kernel, blocks, patches, others, signals, draws, seed, first)
+        )
     return out
 
 
@@ -239,6 +269,7 @@ def _sampled(
     kernel: Kernel,
     blocks: _Blocks,
     patches: Patches,
+    others: Float[Tensor, "total_patches dim"],
     signals: Int[Tensor, "b"],
     draws: int,
     seed: int,
@@ -258,5 +289,6 @@ def _sampled(
     m = patches.multiplicity[rows]
     sign = m / m.detach().abs().clamp_min(torch.finfo(m.dtype).tiny)
     pairs = _double_sums(blocks, rows, sign) * blocks.scale
-    own = (prior_variance(kernel, patches.values[rows.flatten()]).reshape(rows.shape) * sign.square()).sum(1)
+    flat = rows.flatten()
+    own = (paired(kernel, patches.values[flat], others[flat]).reshape(rows.shape) * sign.square()).sum(1)
     return (pairs - own) * torch.from_numpy(mass**2 / (draws * (draws - 1))).to(pairs.dtype)

@@ -37,6 +37,8 @@ class Convolution:
     """Append the sum of the weights of each bin: how many vertices lie there."""
     location: bool = False
     """Append the coordinates of the vertex."""
+    areas: bool = False
+    """Let each vertex count by the area round it, in the bins of others and in the sum over all."""
     dtype: torch.dtype = torch.float32
     """In which the weights are computed and the patches are given."""
 
@@ -59,7 +61,8 @@ class Convolution:
         """All patches of the signals at once, differentiable with respect to the weighting."""
         chart = self.make_chart(signals) if chart is None else chart
         summed = _on_stencil if isinstance(chart, Stencil) else _on_chart
-        sums, mass = summed(self.weighting, chart, signals, self.dtype)  # type: ignore[arg-type]
+        measure = self._measure(signals)
+        sums, mass = summed(self.weighting, chart, signals, self.dtype, measure)  # type: ignore[arg-type]
         if self.weighting.normalise:
             full = (mass > torch.finfo(mass.dtype).tiny)[:, None, :]
             # An empty bin is 0 by selection, not by division: 1/tiny would make its gradient NaN.
@@ -71,12 +74,32 @@ class Convolution:
             parts.append(torch.from_numpy(_locations(signals)[_chart_rows(signals)]).to(mass.dtype))
         vertices = torch.arange(len(mass))
         offsets = torch.tensor(signals.offsets)
+        multiplicity = (
+            torch.ones(len(mass), dtype=mass.dtype) if measure is None else torch.from_numpy(measure)
+        )
         if self.weighting.complete:
             vertices = torch.nonzero((mass > 0).all(dim=1))[:, 0]
             parts = [part[vertices] for part in parts]
+            multiplicity = multiplicity[vertices]
             offsets = torch.searchsorted(vertices, offsets)
         dense = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        return Patches(dense, torch.ones(len(dense), dtype=dense.dtype), offsets, vertices)
+        return Patches(dense, multiplicity.to(dense.dtype), offsets, vertices)
+
+    def _measure(self, signals: Signals) -> Float[np.ndarray, "total_vertices"] | None:
+        """How much each vertex counts, 1 on average over its signal; None: all alike."""
+        if not self.areas:
+            return None
+        measure = signals.domains.measure
+        if measure is None:
+            raise ValueError("areas=True needs signals on meshes; the vertices of these have no area")
+        every = measure[_chart_rows(signals)]
+        total = np.add.reduceat(every, signals.offsets[:-1])
+        if (total <= 0).any():
+            n = int(np.argmax(total <= 0))
+            raise ValueError(
+                f"signal {n}: areas=True needs a mesh with an area; that of its mesh is {total[n]}"
+            )
+        return every * np.repeat(signals.vertex_counts / total, signals.vertex_counts)
 
     def in_runs(self, signals: Signals, memory: int) -> Iterator[tuple[slice, Patches]]:
         """Runs of signals with their patches, made in about `memory` bytes (one signal at least)."""
@@ -129,7 +152,7 @@ def _chart_rows(signals: Signals) -> Int[np.ndarray, "total_vertices"]:
 
 
 def _on_stencil(
-    weighting: Weighting, stencil: Stencil, signals: Signals, dtype: torch.dtype
+    weighting: Weighting, stencil: Stencil, signals: Signals, dtype: torch.dtype, measure: None
 ) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
     """Sums by convolution with zero padding, images of one shape together."""
     coordinates = [torch.from_numpy(stencil.coordinates[c]).to(dtype) for c in weighting.coordinates]
@@ -156,14 +179,21 @@ def _on_stencil(
 
 
 def _on_chart(
-    weighting: Weighting, chart: Chart, signals: Signals, dtype: torch.dtype
+    weighting: Weighting,
+    chart: Chart,
+    signals: Signals,
+    dtype: torch.dtype,
+    measure: Float[np.ndarray, "total_vertices"] | None,
 ) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
     """Sums over sparse neighbourhoods, a block of chart rows at a time."""
     values = torch.tensor(signals.values, dtype=dtype).numpy()
+    ones = np.ones((len(values), 1), dtype=values.dtype)
+    if measure is not None:
+        ones *= measure[:, None].astype(ones.dtype)
+        values = values * ones
     rows = _chart_rows(signals)
     bases = np.repeat(signals.offsets[:-1], signals.vertex_counts)
     order = np.argsort(rows, kind="stable")
-    ones = np.ones((len(values), 1), dtype=values.dtype)
     sums, masses = [], []
     for block in runs(np.diff(chart.row_offsets) * float(weighting.bins), WEIGHTS_AT_ONCE):
         pairs = slice(chart.row_offsets[block.start], chart.row_offsets[block.stop])

@@ -69,6 +69,26 @@ class Patches:
         offsets = torch.searchsorted(kept, self.offsets)
         return Patches(self.values[kept], summed, offsets, self.vertices[kept])
 
+    def thinned(self, most: int, rng: np.random.Generator) -> Patches:
+        """At most so many patches of each signal, drawn at random, whose multiplicities stand for all."""
+        counts = self.offsets.diff()
+        if bool((counts <= most).all()):
+            return self
+        rows, factors = [], []
+        for start, count in zip(self.offsets[:-1].tolist(), counts.tolist(), strict=True):
+            drawn = np.sort(rng.permutation(count)[:most]) if count > most else np.arange(count)
+            rows.append(start + drawn)
+            factors.append(np.full(len(drawn), count / max(len(drawn), 1)))
+        kept = torch.from_numpy(np.concatenate(rows))
+        kept_counts = counts.clamp_max(most)
+        thinner = Patches(
+            self.values[kept],
+            self.multiplicity[kept],
+            torch.cat([torch.zeros(1, dtype=counts.dtype), kept_counts.cumsum(0)]),
+            self.vertices[kept],
+        )
+        return thinner.scaled(torch.from_numpy(np.concatenate(factors)).to(self.multiplicity.dtype))
+
     def scaled(self, factor: Float[Tensor, "total_patches"]) -> Patches:
         """The same patches with multiplicities times `factor`."""
         return replace(self, multiplicity=self.multiplicity * factor)

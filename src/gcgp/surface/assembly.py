@@ -9,21 +9,26 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.domain import Graphs, Grids, Signals
+from gcgp.domain import Graphs, Grids, Meshes, Signals
 from gcgp.domain.chart import unknown_option
 from gcgp.inference import Term
-from gcgp.kernel import ConvolutionalKernel, base_kernel, choose_inducing
+from gcgp.kernel import ConvolutionalKernel, RotationPooled, base_kernel, choose_inducing
 from gcgp.kernel.base import set_lengthscales
 from gcgp.patches import Convolution, Patches
-from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, Polar, Weighting
+from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, GeodesicPolar, Polar, Weighting
 
 WEIGHTINGS = ("auto", "polar", "diffusion", "mixture", "anisotropic", "box")
 CANDIDATES = 20_000
 """Patches among which inducing patches are chosen."""
+TRIAL_PATCHES = 800
+"""Of each trial signal; with kernels pooled over J rotations fewer, so that it takes no longer."""
 PAIRS_FOR_MEDIAN = 4_000
+MESH_REACH = 0.15
+"""The outermost radius on meshes, as a part of the root of the area."""
+MESH_RAYS = 16
 
 
 def resolve_weightings(option: Any, signals: Signals) -> list[Weighting]:
@@ -48,6 +53,8 @@ def _weighting(option: Any, signals: Signals) -> Weighting:
         grid = [[a, b] for a in (0.3, 0.6, 0.9) for b in (0.3, 0.6, 0.9)]
         return GaussianMixture(grid, scales=0.2, on=["degree"], reach=signals.domains.spacing())
     radii, width = natural_radii(signals)
+    if name == "polar" and isinstance(signals.domains, Meshes):
+        return GeodesicPolar([0.0, *radii], MESH_RAYS, width)
     if name == "polar":
         return Polar(radii, 8, width)
     if name == "anisotropic":
@@ -58,9 +65,14 @@ def _weighting(option: Any, signals: Signals) -> Weighting:
 def natural_radii(signals: Signals) -> tuple[list[float], float]:
     """Four radii from the distance of neighbours to a quarter of the domain's extent, and their width.
 
-    Without coordinates: one, two and three typical edges, and half an edge.
+    Without coordinates: one, two and three typical edges, and half an edge. On meshes: up to a part of the
+    root of their area, whatever the number of their vertices.
     """
     spacing = signals.domains.spacing()
+    if isinstance(signals.domains, Meshes):
+        outer = MESH_REACH * float(np.median([mesh.area for mesh in signals.domains])) ** 0.5
+        radii = np.linspace(outer / 4, outer, 4)
+        return radii.tolist(), 0.75 * float(radii[1] - radii[0])
     if _dimensions(signals) == 0:
         return [spacing, 2 * spacing, 3 * spacing], spacing / 2
     outer = max(_extent(signals) / 4, spacing)
@@ -95,7 +107,7 @@ class Draft:
     convolution: Convolution
     columns: dict[str, slice]
     trial: Patches
-    """Patches of the trial signals, repeated ones merged."""
+    """Patches of the trial signals, repeated ones merged; a sample of those of large signals."""
     scored: int
     """So many of the trial signals, the first, give no inducing patches: choices are scored on these.
 
@@ -106,6 +118,8 @@ class Draft:
     kernel: str | Kernel
     aggregate: str
     vertex_weights: Float[Tensor, "patches_per_signal"] | None
+    pooled: bool = False
+    """Whether the kernel is averaged over the rotations of the weighting."""
 
     @classmethod
     def make(
@@ -116,6 +130,7 @@ class Draft:
         kernel: str | Kernel,
         aggregate: str,
         vertex_weights: Float[Tensor, "patches_per_signal"] | None,
+        pooled: bool,
         memory: int,
         rng: np.random.Generator,
     ) -> Draft:
@@ -123,10 +138,12 @@ class Draft:
         columns = convolution.columns(trial)
         # The base kernel does not matter here: only multiplicities are set.
         weigher = ConvolutionalKernel(base_kernel("rbf", columns), aggregate, vertex_weights)
+        turns = convolution.weighting.rotations if pooled else None
+        most = int(TRIAL_PATCHES / len(turns) ** 0.5) if turns is not None else TRIAL_PATCHES
         with torch.no_grad():
             patches = Patches.concatenate(
                 [
-                    weigher.weighted(part, run.start).distinct()
+                    weigher.weighted(part, run.start).distinct().thinned(most, rng)
                     for run, part in convolution.in_runs(trial, memory)
                 ]
             )
@@ -136,15 +153,31 @@ class Draft:
                 "the domains are smaller than the weighting"
             )
         medians = {name: median_distance(patches.values[:, part], rng) for name, part in columns.items()}
-        return cls(convolution, columns, patches, scored, medians, kernel, aggregate, vertex_weights)
+        return cls(convolution, columns, patches, scored, medians, kernel, aggregate, vertex_weights, pooled)
 
     def kernel_with(self, lengthscales: dict[str, float]) -> Kernel:
         """The base kernel, with these lengthscales if it is one of ours."""
-        if not isinstance(self.kernel, str):
-            return copy.deepcopy(self.kernel).to(self.convolution.dtype)
-        base = base_kernel(self.kernel, self.columns).to(self.convolution.dtype)
-        set_lengthscales(base, self._per_column(lengthscales))
-        return base
+        if isinstance(self.kernel, str):
+            base = base_kernel(self.kernel, self.columns).to(self.convolution.dtype)
+            set_lengthscales(base, self._per_column(lengthscales))
+        else:
+            base = copy.deepcopy(self.kernel).to(self.convolution.dtype)
+        return RotationPooled(base, self._rotations()) if self.pooled else base
+
+    def _rotations(self) -> Int[Tensor, "J dim"]:
+        """The rotations of the bins as those of all columns of a patch."""
+        turns = self.convolution.weighting.rotations
+        assert turns is not None
+        width = self.columns["bins"].stop
+        bins = turns.shape[1]
+        starts = torch.arange(0, width, bins)
+        columns = [(starts[:, None] + turns[:, None, :]).flatten(1)]
+        if "mass" in self.columns:
+            columns.append(turns + width)
+        if "location" in self.columns:
+            place = self.columns["location"]
+            columns.append(torch.arange(place.start, place.stop).expand(len(turns), -1))
+        return torch.cat(columns, dim=1)
 
     def inducing(
         self, lengthscales: dict[str, float], count: int, method: str, rng: np.random.Generator

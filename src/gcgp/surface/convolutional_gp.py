@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from gcgp.domain import Grids, Signals
+from gcgp.domain import Grids, Meshes, Signals
 from gcgp.domain.chart import unknown_option
 from gcgp.inference import (
     Features,
@@ -35,6 +35,7 @@ from gcgp.patches.convolution import runs
 from gcgp.surface.assembly import Draft, resolve_weightings
 from gcgp.surface.inputs import as_bytes, as_signals
 from gcgp.surface.tuning import Tuned, tune
+from gcgp.weighting import Weighting
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 TRIAL_SIGNALS = 1_000
@@ -76,6 +77,8 @@ class ConvolutionalGP(BaseEstimator):
     chart: str
     location: bool | float | str
     mass: bool | str
+    areas: bool | str
+    pool_rotations: bool | str
     kernel: str | Kernel
     lengthscale: float | str
     aggregate: str
@@ -150,8 +153,9 @@ class ConvolutionalGP(BaseEstimator):
             check_positive(name, getattr(self, name))
         if not isinstance(self.location, (bool, np.bool_)):
             check_positive("location", self.location)
-        if self.mass not in (True, False, "auto"):
-            raise unknown_option("mass", self.mass, ("auto", "True", "False"))
+        for name in ("mass", "areas", "pool_rotations"):
+            if getattr(self, name) not in (True, False, "auto"):
+                raise unknown_option(name, getattr(self, name), ("auto", "True", "False"))
         as_bytes(self.memory_limit)
 
     def _input(self, X: Any) -> Signals:
@@ -204,10 +208,9 @@ class ConvolutionalGP(BaseEstimator):
             for chunk in features.chunks(signals, draws=DIAGONAL_DRAWS, seed=seed, progress=bar.update):
                 statistics.add(chunk.features, labels[chunk.run], t[chunk.run], chunk.residual)
             bar.set_description("variance")
-            whole = features.of_patches([draft.trial for draft in tuned.drafts], slice(0, len(trial)))
-            choice = self._choose(
-                statistics, _sample(whole, labels[trial], tuned.drafts[0].scored), start, FINE_STEPS
-            )
+            scored = trial[: tuned.drafts[0].scored]
+            sample = _sample(list(features.chunks(signals[scored])), labels[scored])
+            choice = self._choose(statistics, sample, start, FINE_STEPS)
             self.features_ = features
             self.posterior_ = choice.likelihood.posterior(statistics, choice.variance)
             self.variance_ = choice.variance
@@ -230,7 +233,9 @@ class ConvolutionalGP(BaseEstimator):
         coordinates = trial.domains.locations is not None
         tunable = isinstance(self.kernel, str)
         location = (coordinates and tunable) if self.location == "auto" else bool(self.location)
-        mass = (not coordinates and tunable) if self.mass == "auto" else bool(self.mass)
+        on_meshes = isinstance(trial.domains, Meshes)
+        mass = (not coordinates and not on_meshes and tunable) if self.mass == "auto" else bool(self.mass)
+        areas = on_meshes if self.areas == "auto" else bool(self.areas)
         dtype = DTYPES[self.dtype]
         weights = self.vertex_weights
         if weights is not None:
@@ -240,17 +245,29 @@ class ConvolutionalGP(BaseEstimator):
                 raise ValueError(f"vertex_weights[{place}] is {float(weights[place])}; it must be finite")
         return [
             Draft.make(
-                Convolution(weighting.to(dtype).requires_grad_(False), self.chart, mass, location, dtype),
+                Convolution(
+                    weighting.to(dtype).requires_grad_(False), self.chart, mass, location, areas, dtype
+                ),
                 trial,
                 max(1, min(SCORED_SIGNALS, len(trial) // 2)),
                 self.kernel,
                 self.aggregate,
                 weights,
+                self._pools(weighting, on_meshes),
                 as_bytes(self.memory_limit),
                 rng,
             )
             for weighting in resolve_weightings(self.weighting, trial)
         ]
+
+    def _pools(self, weighting: Weighting, on_meshes: bool) -> bool:
+        """Whether the kernel is averaged over rotations of patches of this weighting."""
+        possible = weighting.rotations is not None
+        if self.pool_rotations is True and not possible:
+            raise ValueError(
+                f"pool_rotations=True: {weighting!r} has no equally spaced directions to turn by"
+            )
+        return possible and (on_meshes if self.pool_rotations == "auto" else bool(self.pool_rotations))
 
     def _tuned(
         self,
@@ -280,7 +297,8 @@ class ConvolutionalGP(BaseEstimator):
             chunk = Features(terms, 0).of_patches([draft.trial for draft in drafts], slice(0, len(labels)))
             statistics = Statistics.empty(groups, chunk.features.shape[1])
             statistics.add(chunk.features, labels, targets, chunk.residual)
-            choice = self._choose(statistics, _sample(chunk, labels, drafts[0].scored), last, COARSE_STEPS)
+            sample = _sample([chunk], labels[: drafts[0].scored])
+            choice = self._choose(statistics, sample, last, COARSE_STEPS)
             last = choice.at or START
             return choice.loss
 
@@ -321,8 +339,9 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value!r}: expected 'auto' or a positive number")
 
 
-def _sample(chunk: Chunk, labels: Int[Tensor, "n"], size: int) -> Sample:
-    """The first of the chunk, whose signals are in random order."""
-    assert chunk.diagonal is not None
-    some = slice(size)
-    return Sample(chunk.features[some], chunk.residual[some], chunk.diagonal[some], labels[some])
+def _sample(chunks: Sequence[Chunk], labels: Int[Tensor, "n"]) -> Sample:
+    """The first signals of the chunks, as many as there are labels."""
+    some = slice(len(labels))
+    features, residual = (torch.cat([getattr(c, f) for c in chunks])[some] for f in ("features", "residual"))
+    diagonal = torch.cat([chunk.diagonal for chunk in chunks if chunk.diagonal is not None])
+    return Sample(features, residual, diagonal[some], labels)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ from sklearn.model_selection import train_test_split
 from gcgp.domain import Signals, superpixels
 from gcgp.surface.datasets import load_digits
 from gcgp.surface.estimators import GCGPClassifier
-from gcgp.surface.metrics import Scores
+from gcgp.surface.metrics import Scores, peak_memory
 
 TEST_SIZE = 1_000
 SHOWN = 6
@@ -114,12 +113,6 @@ def table(report: dict[str, Any]) -> str:
     )
     width = max(len(name) for name, _ in rows)
     return "\n".join([head, *(f"  {name:<{width}}  {value:>9}" for name, value in rows)])
-
-
-def peak_memory() -> float:
-    """The most memory this process has held, in GB."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def write_json(content: dict[str, Any], path: Path) -> None:

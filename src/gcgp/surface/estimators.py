@@ -31,11 +31,14 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         weighting: How neighbours are weighed: `"auto"`, a name (`"polar"`, `"diffusion"`, `"mixture"`,
             `"anisotropic"`, `"box"`), a `gcgp.weighting.Weighting`, or a list of these: a sum of kernels, one
             a scale, each with its own inducing patches.
-        chart: How distance is measured on graphs: `"euclidean"`, `"path"`, or `"auto"` (by coordinates
-            if there are any).
+        chart: How distance is measured. On graphs: `"euclidean"`, `"path"`, or `"auto"` (by coordinates
+            if there are any). On meshes: `"geodesic"` (`"auto"`) or `"logmap"`.
         location: Whether the place of a vertex counts beside its patch; a number is its lengthscale in
             the units of the coordinates.
         mass: Whether the mass of each bin is part of the patch; `"auto"`: on graphs without coordinates.
+        areas: Whether a vertex counts by the area round it; `"auto"`: on meshes.
+        pool_rotations: Whether patches that differ only by a rotation of their directions are the same;
+            `"auto"`: on meshes, where the first direction is arbitrary.
         kernel: Between patches: `"rbf"`, `"matern12"`, `"matern32"`, `"matern52"`, or any GPyTorch kernel,
             which is used as it is.
         lengthscale: Of the bins, in their units.
@@ -76,6 +79,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         chart: str = "auto",
         location: bool | float | str = "auto",
         mass: bool | str = "auto",
+        areas: bool | str = "auto",
+        pool_rotations: bool | str = "auto",
         kernel: str | Kernel = "rbf",
         lengthscale: float | str = "auto",
         aggregate: str = "mean",
@@ -93,6 +98,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         self.chart = chart
         self.location = location
         self.mass = mass
+        self.areas = areas
+        self.pool_rotations = pool_rotations
         self.kernel = kernel
         self.lengthscale = lengthscale
         self.aggregate = aggregate
@@ -174,6 +181,8 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         chart: str = "auto",
         location: bool | float | str = "auto",
         mass: bool | str = "auto",
+        areas: bool | str = "auto",
+        pool_rotations: bool | str = "auto",
         kernel: str | Kernel = "rbf",
         lengthscale: float | str = "auto",
         aggregate: str = "mean",
@@ -191,6 +200,8 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         self.chart = chart
         self.location = location
         self.mass = mass
+        self.areas = areas
+        self.pool_rotations = pool_rotations
         self.kernel = kernel
         self.lengthscale = lengthscale
         self.aggregate = aggregate

@@ -1,7 +1,9 @@
-"""How good probabilities are."""
+"""How good probabilities are, and what it took to get them."""
 
 from __future__ import annotations
 
+import resource
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,3 +43,9 @@ class Scores:
             brier=float(((probabilities - np.eye(probabilities.shape[1])[truth]) ** 2).sum(axis=1).mean()),
             ece=float(np.abs(gaps).sum() / len(truth)),
         )
+
+
+def peak_memory() -> float:
+    """The most memory this process has held, in GB."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9

@@ -15,6 +15,8 @@ import torch
 from gpytorch.kernels import Kernel
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gcgp import __version__
@@ -23,13 +25,17 @@ from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.description import build, describe
 from gcgp.patches import Convolution
 from gcgp.surface.convolutional_gp import DTYPES
+from gcgp.surface.descriptors import GeometryVectors, HeatKernelSignature, WaveKernelSignature
 from gcgp.surface.estimators import GCGPClassifier, GCGPRegressor
 from gcgp.surface.inputs import as_bytes, object_array
 from gcgp.weighting import Weighting
 
 FORMAT = "gcgp-model"
-FORMAT_VERSION = 1
-ESTIMATORS: dict[str, Any] = {"GCGPClassifier": GCGPClassifier, "GCGPRegressor": GCGPRegressor}
+FORMAT_VERSION = 2
+ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (GCGPClassifier, GCGPRegressor)}
+DESCRIPTORS: dict[str, Any] = {
+    kind.__name__: kind for kind in (GeometryVectors, HeatKernelSignature, WaveKernelSignature)
+}
 FITTED = {
     "GCGPClassifier": ("variance_", "bound_", "domain_", "channels_", "image_shape_", "alpha_"),
     "GCGPRegressor": (
@@ -45,28 +51,25 @@ FITTED = {
 """Fitted attributes that are numbers, texts or short lists."""
 
 
-def save(estimator: GCGPClassifier | GCGPRegressor, path: str | Path) -> None:
-    """Write a fitted estimator to `path`, which is replaced only once the new file is whole."""
-    name = type(estimator).__name__
-    if ESTIMATORS.get(name) is not type(estimator):
-        raise ValueError(f"a {name} cannot be written to a model file, only {', '.join(ESTIMATORS)}")
-    tensors: dict[str, Tensor] = {
-        "posterior.weights": estimator.posterior_.weights,
-        "posterior.roots": estimator.posterior_.roots,
-    }
+def save(model: Any, path: str | Path) -> None:
+    """Write a fitted estimator to `path`, or a fitted `Pipeline` of descriptors and an estimator.
+
+    The file is replaced only once the new one is whole. Of the pipeline itself its steps are kept, and not
+    where it caches them.
+    """
+    whole = type(model) is Pipeline
+    steps = model.steps if whole else [("", model)]
+    tensors: dict[str, Tensor] = {}
     description = {
-        "estimator": name,
         "gcgp": __version__,
-        "parameters": {
-            key: _plain_parameter(key, value) for key, value in estimator.get_params(deep=False).items()
-        },
-        "fitted": {key: getattr(estimator, key) for key in FITTED[name]},
-        "terms": [
-            _describe_term(term, f"terms.{i}.", tensors) for i, term in enumerate(estimator.features_.terms)
+        "pipeline": whole,
+        "steps": [
+            _describe_step(
+                name, step, f"steps.{i}.", tensors, DESCRIPTORS if i + 1 < len(steps) else ESTIMATORS
+            )
+            for i, (name, step) in enumerate(steps)
         ],
     }
-    if isinstance(estimator, GCGPClassifier):
-        description["classes"] = _plain_labels(estimator.classes_)
     tensors = {key: value.detach().contiguous() for key, value in tensors.items()}
     text = json.dumps(description)
     metadata = {
@@ -89,8 +92,8 @@ def save(estimator: GCGPClassifier | GCGPRegressor, path: str | Path) -> None:
         raise
 
 
-def load(path: str | Path) -> GCGPClassifier | GCGPRegressor:
-    """Read an estimator written by `save`. It predicts bit for bit what the saved one did.
+def load(path: str | Path) -> Any:
+    """Read an estimator or a pipeline written by `save`. It predicts bit for bit what the saved one did.
 
     A file that is cut off, damaged, or no model file raises a ValueError that says so.
     """
@@ -112,14 +115,55 @@ def load(path: str | Path) -> GCGPClassifier | GCGPRegressor:
     text = metadata.get("model", "")
     if metadata.get("digest") != _digest(text, tensors):
         raise ValueError(f"{path}: damaged (its contents do not match their checksum)")
-    return _rebuilt(json.loads(text), tensors)
+    description = json.loads(text)
+    steps = [
+        (step["name"], _rebuilt_step(step, _under(tensors, f"steps.{i}.")))
+        for i, step in enumerate(description["steps"])
+    ]
+    return Pipeline(steps) if description["pipeline"] else steps[0][1]
 
 
-def _rebuilt(description: dict[str, Any], tensors: dict[str, Tensor]) -> GCGPClassifier | GCGPRegressor:
-    name = description["estimator"]
+def _describe_step(
+    name: str, step: Any, prefix: str, tensors: dict[str, Tensor], known: dict[str, Any]
+) -> dict[str, Any]:
+    kind = type(step).__name__
+    if known.get(kind) is not type(step):
+        item = f"step {name!r}: " if name else ""
+        raise ValueError(f"{item}a {kind} cannot be written to a model file, only {', '.join(known)}")
+    check_is_fitted(step, "mean_" if kind in DESCRIPTORS else "posterior_")
+    description = {
+        "name": name,
+        "class": kind,
+        "parameters": {
+            key: _plain_parameter(key, value) for key, value in step.get_params(deep=False).items()
+        },
+    }
+    if kind in DESCRIPTORS:
+        for key in step.fitted:
+            tensors[prefix + key] = torch.as_tensor(getattr(step, key), dtype=torch.float64)
+        return description
+    tensors[prefix + "posterior.weights"] = step.posterior_.weights
+    tensors[prefix + "posterior.roots"] = step.posterior_.roots
+    description["fitted"] = {key: getattr(step, key) for key in FITTED[kind]}
+    description["terms"] = [
+        _describe_term(term, f"{prefix}terms.{i}.", tensors) for i, term in enumerate(step.features_.terms)
+    ]
+    if isinstance(step, GCGPClassifier):
+        description["classes"] = _plain_labels(step.classes_)
+    return description
+
+
+def _rebuilt_step(description: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    kind = description["class"]
     parameters = {key: _parameter(value) for key, value in description["parameters"].items()}
-    estimator = ESTIMATORS[name](**parameters)
-    for key in FITTED[name]:
+    if kind in DESCRIPTORS:
+        descriptor = DESCRIPTORS[kind](**parameters)
+        for key in descriptor.fitted:
+            value = tensors[key]
+            setattr(descriptor, key, value.numpy() if value.ndim else value.item())
+        return descriptor
+    estimator = ESTIMATORS[kind](**parameters)
+    for key in FITTED[kind]:
         value = description["fitted"][key]
         setattr(estimator, key, tuple(value) if isinstance(value, list) else value)
     terms = [_rebuilt_term(term, f"terms.{i}.", tensors) for i, term in enumerate(description["terms"])]
@@ -143,6 +187,7 @@ def _describe_term(term: Term, prefix: str, tensors: dict[str, Tensor]) -> dict[
         "chart": term.convolution.chart,
         "mass": term.convolution.mass,
         "location": term.convolution.location,
+        "areas": term.convolution.areas,
         "dtype": str(term.convolution.dtype).removeprefix("torch."),
         "aggregate": term.kernel.aggregate,
         "base": describe(term.kernel.base),
@@ -162,6 +207,7 @@ def _rebuilt_term(description: dict[str, Any], prefix: str, tensors: dict[str, T
         description["chart"],
         description["mass"],
         description["location"],
+        description["areas"],
         dtype,
     )
     term = Term(

@@ -6,6 +6,6 @@ Every family is linear in the signal and may have parameters that can be learned
 from gcgp.weighting.base import Weighting
 from gcgp.weighting.box import Box
 from gcgp.weighting.mixture import Anisotropic, GaussianMixture
-from gcgp.weighting.polar import Diffusion, Polar
+from gcgp.weighting.polar import Diffusion, GeodesicPolar, Polar
 
-__all__ = ["Anisotropic", "Box", "Diffusion", "GaussianMixture", "Polar", "Weighting"]
+__all__ = ["Anisotropic", "Box", "Diffusion", "GaussianMixture", "GeodesicPolar", "Polar", "Weighting"]

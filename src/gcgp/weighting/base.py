@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import gpytorch
 import torch
 from gpytorch.constraints import Positive
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -46,6 +46,11 @@ class Weighting(gpytorch.Module):
     def reach(self) -> float:
         """The distance ρ beyond which no neighbour counts."""
         raise NotImplementedError
+
+    @property
+    def rotations(self) -> Int[Tensor, "J bins"] | None:
+        """For each turn by one more direction, the bin that comes into each place; None: no directions."""
+        return None
 
     def forward(self, *coordinates: Float[Tensor, "pairs ..."]) -> Float[Tensor, "pairs bins"]:
         """Weight of each pair in each bin, before any normalisation."""

@@ -8,7 +8,7 @@ from operator import index
 from typing import ClassVar, SupportsIndex
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.weighting.base import Weighting
@@ -47,6 +47,12 @@ def angular_weights(
     difference = theta.nan_to_num()[:, None] - angles
     wrapped = torch.remainder(difference + math.pi, 2 * math.pi) - math.pi
     return torch.where(nowhere, torch.ones_like(wrapped), torch.exp(-0.5 * (wrapped / width) ** 2))
+
+
+def angular_rotations(radii: int, angles: int) -> Int[Tensor, "J KJ"]:
+    """For each turn s, the bin k·J + (j + s) mod J in the place of bin k·J + j."""
+    turns, j = torch.arange(angles)[:, None, None], torch.arange(angles)
+    return (torch.arange(radii)[:, None] * angles + (j + turns) % angles).flatten(1)
 
 
 class Diffusion(Weighting):
@@ -113,10 +119,74 @@ class Polar(Diffusion):
         """Radii times angles."""
         return len(self.radii) * len(self.angles)
 
+    @property
+    def rotations(self) -> Int[Tensor, "J KJ"] | None:
+        """Those of the angles, if these are equally spaced."""
+        gaps = torch.remainder(self.angles.detach().roll(-1) - self.angles.detach(), 2 * math.pi)
+        if not torch.allclose(gaps, torch.full_like(gaps, 2 * math.pi / len(gaps)), atol=1e-5):
+            return None
+        return angular_rotations(len(self.radii), len(self.angles))
+
     def forward(  # type: ignore[override]
         self, rho: Float[Tensor, "pairs"], theta: Float[Tensor, "pairs"]
     ) -> Float[Tensor, "pairs KJ"]:
         """Radial times angular weight."""
         radial = radial_weights(rho, self.radii, self.radial_width)
         angular = angular_weights(theta, self.angles, self.angular_width)
+        return (radial[:, :, None] * angular[:, None, :]).flatten(1)
+
+
+class GeodesicPolar(Diffusion):
+    """K radial × J angular bins on meshes: bin k·J + j lies around radius ρ_k, near ray j.
+
+    As in the paper, the angular weight is exp(−θ_j² / 2σ_θ²), where θ_j is the geodesic distance from ray j,
+    one of J that leave the vertex at equal fractions of its total angle. `angular_width` is a length: half
+    the distance of neighbouring rays at the middle radius unless given. The first ray points along a principal
+    direction of curvature (`frame="curvature"`) or the longest edge (`"edge"`).
+
+    >>> GeodesicPolar(radii=[0.02, 0.04], rays=16, radial_width=0.01).bins
+    32
+    """
+
+    def __init__(
+        self,
+        radii: Sequence[float],
+        rays: int = 16,
+        radial_width: float = 1.0,
+        angular_width: float | None = None,
+        frame: str = "curvature",
+        normalise: bool = True,
+    ) -> None:
+        super().__init__(radii, radial_width, normalise)
+        if isinstance(rays, bool) or not isinstance(rays, SupportsIndex) or index(rays) < 1:
+            raise ValueError(f"GeodesicPolar: rays={rays!r} must be a whole number of at least 1")
+        if frame not in ("curvature", "edge"):
+            raise ValueError(f"GeodesicPolar: frame={frame!r} is not known; expected 'curvature' or 'edge'")
+        self.rays = index(rays)
+        self.frame = frame
+        middle = float(self.radii.detach().abs().mean()) or float(self.radial_width.detach())
+        width = math.pi * middle / self.rays if angular_width is None else angular_width
+        self.learnable("angular_width", width, positive=True)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:  # type: ignore[override]
+        """ρ, and the distances from the rays."""
+        return ("rho", f"rays:{self.rays}:{self.frame}")
+
+    @property
+    def bins(self) -> int:
+        """Radii times rays."""
+        return len(self.radii) * self.rays
+
+    @property
+    def rotations(self) -> Int[Tensor, "J KJ"]:
+        """Those of the rays."""
+        return angular_rotations(len(self.radii), self.rays)
+
+    def forward(  # type: ignore[override]
+        self, rho: Float[Tensor, "pairs"], rays: Float[Tensor, "pairs J"]
+    ) -> Float[Tensor, "pairs KJ"]:
+        """Radial weight times the weight of the distance from each ray."""
+        radial = radial_weights(rho, self.radii, self.radial_width)
+        angular = torch.exp(-0.5 * (rays / self.angular_width) ** 2)
         return (radial[:, :, None] * angular[:, None, :]).flatten(1)

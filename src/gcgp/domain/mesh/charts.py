@@ -1,0 +1,134 @@
+"""The chart of one mesh: polar coordinates round each vertex, computed once and kept on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gcgp.domain.chart import Chart, unknown_option
+from gcgp.domain.mesh.cache import cached
+from gcgp.domain.mesh.fast_marching import FRAMES
+from gcgp.domain.mesh.mesh import Mesh
+
+if TYPE_CHECKING:
+    from gcgp.domain.mesh.polar import Block
+
+KINDS = ("geodesic", "logmap")
+VERSION = 1
+"""To be raised when the same mesh and parameters give other numbers than before."""
+
+
+def mesh_chart(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str = "geodesic") -> Chart:
+    """The chart of one mesh, cut off at `reach` (infinite: the whole mesh, V² pairs).
+
+    Known coordinates: `rho`, the geodesic distance; `theta`, the angle from a principal direction of
+    curvature; `rays:J`, the distances `[pairs, J]` from J rays that leave at equal fractions of the total
+    angle, the first along that direction (`rays:J:edge`: along the longest edge).
+
+    `kind="geodesic"` finds ρ by fast marching and carries θ along; `"logmap"` takes both from the logarithmic
+    map of potpourri3d, where that is installed and the mesh is a manifold, which takes longer.
+    """
+    rays, frame = 0, FRAMES[0]
+    for name in coordinates:
+        if name.startswith("rays:"):
+            rays, frame = _rays(name)
+        elif name not in ("rho", "theta"):
+            raise unknown_option("coordinate of a mesh", name, ("rho", "theta", "rays:J"))
+    turning = "theta" in coordinates
+    if kind not in KINDS:
+        raise unknown_option("chart of a mesh: kind", kind, ("auto", *KINDS))
+    if not turning and rays == 0 and kind == "logmap":
+        turning = True
+    parts = (VERSION, mesh.vertices, mesh.faces, float(reach), rays, frame, turning, kind)
+    arrays = cached(parts, lambda: _compute(mesh, float(reach), rays, frame, turning, kind))
+    columns = {name: arrays[name.partition(":")[0]] for name in coordinates}
+    return Chart(arrays["row_offsets"], arrays["neighbours"], columns)
+
+
+def _rays(name: str) -> tuple[int, str]:
+    """The number of rays and the frame, from `rays:J` or `rays:J:frame`."""
+    _, count, *rest = name.split(":")
+    frame = rest[0] if rest else FRAMES[0]
+    if not count.isdigit() or int(count) < 1 or frame not in FRAMES or len(rest) > 1:
+        raise ValueError(f"coordinate of a mesh {name!r}: expected 'rays:J' or 'rays:J:edge', J ≥ 1")
+    return int(count), frame
+
+
+def _compute(
+    mesh: Mesh, reach: float, rays: int, frame: str, turning: bool, kind: str
+) -> dict[str, np.ndarray]:
+    from gcgp.domain.mesh.polar import blocks
+    from gcgp.domain.mesh.tracing import first_directions
+
+    surface = mesh.surface
+    first = first_directions(surface, frame == "curvature")
+    parts = blocks(surface, range(len(mesh.vertices)), reach, rays, turning, first)
+    counts, neighbours, rho, theta, distances = _side_by_side(parts)
+    arrays = {
+        "row_offsets": np.concatenate([[0], np.cumsum(counts)]),
+        "neighbours": neighbours,
+        "rho": rho,
+    }
+    if turning:
+        arrays["theta"] = theta
+    if rays:
+        arrays["rays"] = distances
+    if kind == "logmap":
+        arrays |= _logarithmic(mesh, reach, arrays)
+    return arrays
+
+
+def _side_by_side(blocks: Iterator[Block]) -> list[np.ndarray]:
+    """The arrays of all blocks, one after the other; they grow in place, as together they may be large."""
+    wholes = [np.array(part) for part in next(blocks)]
+    for block in blocks:
+        for whole, part in zip(wholes, block, strict=True):
+            stop = len(whole)
+            whole.resize((stop + len(part), *part.shape[1:]), refcheck=False)
+            whole[stop:] = part
+    return wholes
+
+
+def _logarithmic(mesh: Mesh, reach: float, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """ρ and θ by the logarithmic map of potpourri3d; nothing where it is missing or refuses the mesh.
+
+    Its angles are turned so that, on average over the neighbours of a vertex, they are those of `own`.
+    """
+    report = mesh.report()
+    if report.components > 1 or report.isolated_vertices or report.degenerate_faces:
+        return {}
+    try:
+        import potpourri3d
+
+        solver = potpourri3d.MeshVectorHeatSolver(mesh.vertices, mesh.faces.astype(np.int32))
+    except (ImportError, RuntimeError, ValueError):
+        return {}
+    neighbours, rho, theta = [], [], []
+    for v in range(len(mesh.vertices)):
+        row = slice(own["row_offsets"][v], own["row_offsets"][v + 1])
+        plane = np.asarray(solver.compute_log_map(v, strategy="AffineLocal"))
+        length = np.linalg.norm(plane, axis=1)
+        if not np.isfinite(plane).all():
+            neighbours.append(own["neighbours"][row])
+            rho.append(own["rho"][row])
+            theta.append(own["theta"][row])
+            continue
+        length[v] = 0.0
+        angle = np.arctan2(plane[:, 1], plane[:, 0])
+        ring = mesh.surface.edge_ends[slice(*mesh.surface.edge_offsets[v : v + 2])]
+        known = np.isin(own["neighbours"][row], ring)
+        turn = own["theta"][row][known] - angle[own["neighbours"][row][known]]
+        angle += np.angle(np.exp(1j * turn[np.isfinite(turn)]).sum())
+        angle[v] = np.nan
+        within = np.flatnonzero(length <= reach)
+        neighbours.append(within.astype(np.int32))
+        rho.append(length[within])
+        theta.append(np.remainder(angle[within] + np.pi, 2 * np.pi) - np.pi)
+    return {
+        "row_offsets": np.concatenate([[0], np.cumsum([len(row) for row in neighbours])]),
+        "neighbours": np.concatenate(neighbours),
+        "rho": np.concatenate(rho).astype(np.float32),
+        "theta": np.concatenate(theta).astype(np.float32),
+    }

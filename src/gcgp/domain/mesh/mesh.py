@@ -1,0 +1,109 @@
+"""One triangle mesh: checked once, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+if TYPE_CHECKING:
+    from gcgp.domain.mesh.report import MeshReport
+    from gcgp.domain.mesh.surface import Surface
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """A triangle mesh. Any triangles will do: `report()` tells what is unusual about them.
+
+    Vertices become float64 and faces int64. A mesh without vertices, a face that names a vertex that is
+    not there, and a coordinate that is not finite are errors.
+
+    >>> square = Mesh([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]], [[0, 1, 2], [0, 2, 3]])
+    >>> square
+    Mesh(4 vertices, 2 faces)
+    >>> square.area
+    1.0
+    """
+
+    vertices: Float[np.ndarray, "V 3"]
+    faces: Int[np.ndarray, "F 3"]
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        item = f"mesh {self.name!r}" if self.name else "mesh"
+        vertices = _array(self.vertices, f"{item}: vertices", "fiu", np.float64)
+        faces = _array(self.faces, f"{item}: faces", "iu", np.int64)
+        if len(vertices) == 0:
+            raise ValueError(f"{item}: it has no vertices")
+        if not np.isfinite(vertices).all():
+            v, axis = np.argwhere(~np.isfinite(vertices))[0]
+            raise ValueError(f"{item}: vertices[{v}, {axis}] is {vertices[v, axis]}; it must be finite")
+        outside = (faces < 0) | (faces >= len(vertices))
+        if outside.any():
+            f = int(np.argmax(outside.any(axis=1)))
+            raise ValueError(
+                f"{item}: faces[{f}] is {faces[f].tolist()}, but its vertices are 0 to {len(vertices) - 1}"
+            )
+        object.__setattr__(self, "vertices", vertices)
+        object.__setattr__(self, "faces", faces)
+
+    def __repr__(self) -> str:
+        name = f"{self.name!r}, " if self.name else ""
+        return f"Mesh({name}{len(self.vertices)} vertices, {len(self.faces)} faces)"
+
+    @cached_property
+    def face_areas(self) -> Float[np.ndarray, "F"]:
+        """Area of each face."""
+        a, b, c = (self.vertices[self.faces[:, i]] for i in range(3))
+        return 0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1)
+
+    @property
+    def area(self) -> float:
+        """Area of the surface."""
+        return float(self.face_areas.sum())
+
+    @cached_property
+    def vertex_areas(self) -> Float[np.ndarray, "V"]:
+        """A third of the faces around each vertex; 0 where there are none."""
+        return np.bincount(
+            self.faces.ravel(), np.repeat(self.face_areas / 3, 3), minlength=len(self.vertices)
+        )
+
+    @cached_property
+    def edges(self) -> Int[np.ndarray, "E 2"]:
+        """Each pair of vertices that some face joins, once, the lower number first."""
+        pairs = np.sort(self.faces[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2), axis=1)
+        return np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
+
+    @cached_property
+    def surface(self) -> Surface:
+        """Tables for walking on the mesh, made when first needed."""
+        from gcgp.domain.mesh.surface import surface_of
+
+        return surface_of(self)
+
+    def scaled(self, factor: float) -> Mesh:
+        """The mesh with all lengths times `factor`."""
+        return replace(self, vertices=self.vertices * factor)
+
+    def report(self) -> MeshReport:
+        """What is unusual about the mesh: boundaries, duplicate faces, bow-ties and the like."""
+        from gcgp.domain.mesh.report import report
+
+        return report(self)
+
+
+def _array(values: Any, item: str, kinds: str, dtype: type) -> np.ndarray:
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.zeros((0, 3), dtype=dtype)
+    if array.ndim != 2 or array.shape[1] != 3:
+        raise ValueError(f"{item} must have shape [*, 3], got {list(array.shape)}")
+    if array.dtype.kind not in kinds:
+        raise ValueError(f"{item} have the wrong type: dtype {array.dtype}")
+    array = np.array(array, dtype=dtype, order="C")
+    array.flags.writeable = False
+    return array
