@@ -3,9 +3,9 @@
     python -m benchmarks.faust --data FOLDER --vertices 500 1000 2500 --train-poses 7 --json FILE
 
 FOLDER holds your own copy of FAUST's registrations (tr_reg_000 to tr_reg_099). In every split each person's
-ten meshes are divided at random: some to learn from, the same number of others for all persons to test (three,
-as in the paper). Estimator defaults; the weighting is the paper's 16 × 5 bins (`polar`) or its five radial bins
-alone (`diffusion`). The paper tests on one split of 30 meshes.
+ten meshes are divided at random: some to learn from, three to test, as in the paper. Estimator defaults; the
+weighting is the paper's 16 × 5 bins (`polar`) or its five radial bins alone (`diffusion`). The paper tests
+on one split of 30 meshes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def main() -> None:
             )
             print(rows[f"{vertices} vertices, {weighting}"], flush=True)
     results["peak_memory_gb"] = peak_memory()
-    title = f"FAUST, {options.train_poses} poses a person to learn from, {options.splits} splits: error ± 95 %"
+    title = (
+        f"FAUST, {options.train_poses} poses a person to learn from, {options.splits} splits: error ± 95 %"
+    )
     report(title, rows, results, options.json)
 
 

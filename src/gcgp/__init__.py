@@ -1,4 +1,4 @@
-"""Graph convolutional Gaussian processes: learn from few labelled signals on images and graphs.
+"""Graph convolutional Gaussian processes: learn from few labelled signals on images, graphs and meshes.
 
 >>> import gcgp
 >>> gcgp.GCGPClassifier(n_inducing=100)
@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from gcgp.domain.mesh.decimation import decimate
+    from gcgp.domain.mesh.files import load_mesh
     from gcgp.domain.mesh.mesh import Mesh
     from gcgp.domain.signals import Signals
     from gcgp.domain.superpixels import superpixels
+    from gcgp.surface.bodies import articulated_bodies
     from gcgp.surface.descriptors import GeometryVectors, HeatKernelSignature, WaveKernelSignature
     from gcgp.surface.estimators import GCGPClassifier, GCGPRegressor
+    from gcgp.surface.mesh_folders import load_faust, load_mesh_folder
     from gcgp.surface.model_file import load, save
 
 _HOMES = {
@@ -28,7 +32,12 @@ _HOMES = {
     "Mesh": "gcgp.domain.mesh.mesh",
     "Signals": "gcgp.domain.signals",
     "WaveKernelSignature": "gcgp.surface.descriptors",
+    "articulated_bodies": "gcgp.surface.bodies",
+    "decimate": "gcgp.domain.mesh.decimation",
     "load": "gcgp.surface.model_file",
+    "load_faust": "gcgp.surface.mesh_folders",
+    "load_mesh": "gcgp.domain.mesh.files",
+    "load_mesh_folder": "gcgp.surface.mesh_folders",
     "save": "gcgp.surface.model_file",
     "superpixels": "gcgp.domain.superpixels",
 }
@@ -42,7 +51,12 @@ __all__ = [
     "Signals",
     "WaveKernelSignature",
     "__version__",
+    "articulated_bodies",
+    "decimate",
     "load",
+    "load_faust",
+    "load_mesh",
+    "load_mesh_folder",
     "save",
     "superpixels",
 ]

@@ -3,8 +3,9 @@ import pytest
 import trimesh
 
 from gcgp.domain.mesh import Mesh
+from gcgp.domain.mesh.level_set import level_set
 from gcgp.surface import bodies as module
-from gcgp.surface.bodies import articulated_bodies, level_set
+from gcgp.surface.bodies import articulated_bodies
 
 
 @pytest.fixture(scope="module")

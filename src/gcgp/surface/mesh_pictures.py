@@ -17,7 +17,7 @@ from scipy.spatial.transform import Rotation
 
 from gcgp.domain.mesh import Mesh
 from gcgp.surface.convolutional_gp import VertexEvidence
-from gcgp.surface.pictures import _against_the_rest, draw_probabilities
+from gcgp.surface.pictures import against_the_rest, draw_probabilities
 
 CLAY = ListedColormap(["#c9d1d9"])
 
@@ -62,7 +62,7 @@ def draw_mesh_evidence(
         draw_probabilities(chart, probabilities[n], classes, truth[n])
         ranked = np.argsort(probabilities[n])[::-1]
         for surface, column in zip(surfaces, ranked, strict=False):
-            draw_mesh(surface, mesh, _against_the_rest(mean, int(column)), "RdBu_r", symmetric=True)
+            draw_mesh(surface, mesh, against_the_rest(mean, int(column)), "RdBu_r", symmetric=True)
             surface.set_title(f"evidence for {classes[column]}", loc="left")
     figure.supxlabel("evidence of each vertex: red speaks for the class, blue against it", fontsize=10)
     figure.savefig(path, dpi=110)

@@ -42,17 +42,18 @@ def draw_evidence(
         draw_signal(shown, signal, signal.values.mean(axis=1), "Greys")
         shown.set_title(f"true class {truth[n]}", loc="left")
         draw_probabilities(chart, probabilities[n], classes, truth[n])
-        shares = _against_the_rest(mean, int(best))
+        shares = against_the_rest(mean, int(best))
         draw_signal(first, signal, shares, "RdBu_r", symmetric=True)
         first.set_title(f"evidence for {classes[best]}", loc="left")
-        shares = _against_the_rest(mean, int(second))
+        shares = against_the_rest(mean, int(second))
         draw_signal(against, signal, shares, "RdBu_r", symmetric=True)
         against.set_title(f"evidence for {classes[second]}", loc="left")
     figure.supxlabel("evidence of each vertex: red speaks for the class, blue against it", fontsize=10)
     figure.savefig(path, dpi=110)
 
 
-def _against_the_rest(mean: Float[np.ndarray, "V C"], column: int) -> Float[np.ndarray, "V"]:
+def against_the_rest(mean: Float[np.ndarray, "V C"], column: int) -> Float[np.ndarray, "V"]:
+    """Evidence for one class over the mean of that for the others."""
     rest = np.delete(mean, column, axis=1).mean(axis=1)
     return mean[:, column] - rest
 

@@ -141,8 +141,8 @@ class GeodesicPolar(Diffusion):
 
     As in the paper, the angular weight is exp(−θ_j² / 2σ_θ²), where θ_j is the geodesic distance from ray j,
     one of J that leave the vertex at equal fractions of its total angle. `angular_width` is a length: half
-    the distance of neighbouring rays at the middle radius unless given. The first ray points along a principal
-    direction of curvature (`frame="curvature"`) or the longest edge (`"edge"`).
+    the distance of neighbouring rays at the middle radius unless given. The first ray points along a
+    principal direction of curvature (`frame="curvature"`) or the longest edge (`"edge"`).
 
     >>> GeodesicPolar(radii=[0.02, 0.04], rays=16, radial_width=0.01).bins
     32

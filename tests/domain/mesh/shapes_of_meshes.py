@@ -134,7 +134,9 @@ def three_pages(side: int = 6) -> Mesh:
     vertices, faces = [spine], []
     for k, towards in enumerate([[1, 0, 0], [-1, 0, 0], [0, 0, 1]]):
         page = x[1:].reshape(-1, 1) * np.array(towards) + y[1:].reshape(-1, 1) * [0, 1, 0]
-        number = np.concatenate([np.arange(side), side + k * side * (side - 1) + np.arange(side * (side - 1))])
+        number = np.concatenate(
+            [np.arange(side), side + k * side * (side - 1) + np.arange(side * (side - 1))]
+        )
         vertices.append(page)
         faces.append(number[grid_faces(side, side)])
     return Mesh(np.concatenate(vertices) / (side - 1), np.concatenate(faces))

@@ -102,7 +102,9 @@ HAND_MADE = {
     "three pages": three_pages(4),
     "Möbius strip": moebius(8),
     "double torus of faces": Mesh(torus(6, 4).vertices, np.concatenate([torus(6, 4).faces] * 2)),
-    "faces turned over": Mesh(BUMPY.vertices, np.where(np.arange(80)[:, None] % 3, BUMPY.faces, BUMPY.faces[:, ::-1])),
+    "faces turned over": Mesh(
+        BUMPY.vertices, np.where(np.arange(80)[:, None] % 3, BUMPY.faces, BUMPY.faces[:, ::-1])
+    ),
     "two parts": side_by_side(icosphere(0), moved(icosphere(0))),
     "two parts in one place": side_by_side(icosphere(0), icosphere(0)),
     "sharp cone": cone(3, 4, slope=100.0),

@@ -247,7 +247,7 @@ def _within(surface, members, local):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _edges_within(offsets, ends, members, local):  # type: ignore[no-untyped-def]
     """Offsets and numbers of the edges of the members that end at members."""
-    most = 0
+    most = np.int64(0)
     for i in range(len(members)):
         most += np.int64(offsets[members[i] + 1]) - np.int64(offsets[members[i]])
     chosen = np.empty(most + 1, dtype=np.int64)
@@ -264,7 +264,7 @@ def _edges_within(offsets, ends, members, local):  # type: ignore[no-untyped-def
 @njit(cache=True, nogil=True)
 def _pairs_within(offsets, ends, members, local):  # type: ignore[no-untyped-def]
     """The same for pairs of ends, both of which must be members."""
-    most = 0
+    most = np.int64(0)
     for i in range(len(members)):
         most += np.int64(offsets[members[i] + 1]) - np.int64(offsets[members[i]])
     chosen = np.empty(most + 1, dtype=np.int64)
