@@ -18,6 +18,8 @@ from gcgp.inference.statistics import Statistics
 START = (3.0, -4.0)
 COARSE_STEPS = ((1.0, 0.5),)
 FINE_STEPS = ((1.0, 0.5), (0.5, 0.0))
+ALPHA = 0.01
+"""α_ε where there is nothing to choose it by, as in Milios et al."""
 LEAST_ALPHA = 1e-7
 MOST_LOG_VARIANCE = 8.0
 
@@ -95,9 +97,19 @@ class DirichletClassification:
     ) -> Choice[DirichletClassification]:
         """α_ε and the variance with the least leave-one-out loss on a sample; either may be given.
 
-        `start` is log10 of the prior variance of a typical signal and of α_ε.
+        `start` is log10 of the prior variance of a typical signal and of α_ε. A signal that is the only one
+        of its class is not left out: nothing would be left to know it by. If all are, the variance is
+        chosen by the collapsed bound, and α_ε is 0.01.
         """
         size = float(sample.diagonal.mean())
+        assert sample.labels is not None
+        sample = sample.of(statistics.count[sample.labels] > 1)
+        if len(sample.features) == 0 and alpha is None:
+            alpha = ALPHA
+        if float(statistics.count.sum()) < statistics.cross.shape[1]:
+            # Fewer signals than features span few directions: everything below is cheaper in these.
+            basis = statistics.span()
+            statistics, sample = statistics.along(basis), sample.along(basis)
 
         def at(point: tuple[float, ...]) -> tuple[DirichletClassification, float]:
             likelihood = cls(10 ** point[1] if alpha is None else alpha)
@@ -109,6 +121,8 @@ class DirichletClassification:
                 return math.inf
             if variance is None and abs(point[0]) > MOST_LOG_VARIANCE:
                 return math.inf
+            if len(sample.features) == 0:
+                return -likelihood.bound(statistics, s2) / max(float(statistics.count.sum()), 1.0)
             return likelihood.leave_one_out_loss(likelihood.posterior(statistics, s2), sample, draws)
 
         free = (variance is None, alpha is None)

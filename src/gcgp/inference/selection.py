@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Generic, TypeVar
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Point = tuple[float, ...]
@@ -23,6 +23,20 @@ class Sample:
     diagonal: Float[Tensor, "n"]
     labels: Int[Tensor, "n"] | None = None
     """Numbers of their classes, in classification."""
+
+    def of(self, chosen: Bool[Tensor, "n"]) -> Sample:
+        """The chosen signals alone."""
+        labels = None if self.labels is None else self.labels[chosen]
+        return Sample(self.features[chosen], self.residual[chosen], self.diagonal[chosen], labels)
+
+    def along(self, basis: Float[Tensor, "M r"]) -> Sample:
+        """The features' coordinates in an orthonormal basis of what training signals span.
+
+        No training signal says anything of the rest, which is left at its prior: it joins the residual.
+        """
+        features = self.features @ basis
+        rest = self.features.square().sum(dim=1) - features.square().sum(dim=1)
+        return replace(self, features=features, residual=self.residual + rest.clamp_min(0.0))
 
 
 @dataclass(frozen=True)

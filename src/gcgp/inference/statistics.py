@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+SPANNED = 1e-13
+"""A direction counts if this share of the largest sum of squares of features lies along it."""
 
 
 @dataclass
@@ -48,3 +51,12 @@ class Statistics:
             self.squares[g] += t @ t
             self.residual[g] += residual[member].sum()
             self.count[g] += len(rows)
+
+    def span(self) -> Float[Tensor, "M r"]:
+        """An orthonormal basis of what the features of all signals span, to rounding."""
+        values, vectors = torch.linalg.eigh(self.gram.sum(dim=0))
+        return vectors[:, values > SPANNED * values[-1].clamp_min(0.0)]
+
+    def along(self, basis: Float[Tensor, "M r"]) -> Statistics:
+        """The statistics of the features' coordinates in an orthonormal basis."""
+        return replace(self, gram=basis.T @ self.gram @ basis, cross=self.cross @ basis)

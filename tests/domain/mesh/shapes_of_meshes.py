@@ -50,7 +50,7 @@ def plane(side: int, jitter: float = 0.0, stretch: float = 1.0, seed: int = 0) -
     return Mesh(np.column_stack([places, np.zeros(side**2)]), grid_faces(side, side))
 
 
-def sheared_plane(side: int, shear: float = 2.0) -> Mesh:
+def sheared_plane(side: int, shear: float = 1.7) -> Mesh:
     """A parallelogram of equal triangles, all of them obtuse. It is convex."""
     flat = plane(side).vertices.copy()
     flat[:, 0] -= shear * flat[:, 1]
