@@ -1,7 +1,11 @@
 """Shapes in signatures are checked while testing; not in modules with compiled loops, nor where
 wrong types are met with errors of our own (options and inputs)."""
 
+import os
+
 from jaxtyping import install_import_hook
+
+os.environ["GCGP_CACHE"] = "off"  # tests leave the cache of whoever runs them alone
 
 CHECKED = [
     "gcgp.domain.chart",

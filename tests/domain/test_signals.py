@@ -8,7 +8,7 @@ import pytest
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from sklearn.utils import _safe_indexing, indexable
 
-from gcgp.domain import Graphs, Grids, Signals
+from gcgp.domain import Graphs, Grids, Mesh, Signals
 
 TRIANGLE = [[0, 1], [1, 2], [2, 0]]
 BAD_NUMBERS = [np.nan, np.inf, -np.inf]
@@ -420,3 +420,25 @@ def test_images_are_grids_and_grids_have_locations():
     rows_of_one_by_two = [[0, 0], [1, 0]]
     rows_of_two_by_three = [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1]]
     assert signals.domains.locations.tolist() == rows_of_one_by_two + rows_of_two_by_three
+
+
+FACE = Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]])
+
+
+def test_signals_on_meshes_are_cut_and_joined_like_others():
+    larger = Mesh([*FACE.vertices, [1, 1, 0]], [[0, 1, 2], [1, 3, 2]])
+    signals = Signals.on_meshes([[1.0, 2.0, 3.0], np.ones((4, 1))], [FACE, larger])
+    assert signals.vertex_counts.tolist() == [3, 4]
+    assert signals[1].domains.meshes == (larger,)
+    both = Signals.concatenate([signals[1], signals[0]])
+    assert both.domains.meshes == (larger, FACE)
+    assert both.values[4:, 0].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_values_must_fit_their_meshes():
+    with pytest.raises(ValueError, match="signal 0: 2 values for 3 vertices of its mesh"):
+        Signals.on_meshes([[1.0, 2.0]], [FACE])
+    with pytest.raises(ValueError, match="2 items for 1 meshes"):
+        Signals.on_meshes([[1.0] * 3] * 2, [FACE])
+    with pytest.raises(ValueError, match="signal 0: values at"):
+        Signals.on_meshes([[1.0, np.nan, 2.0]], [FACE])

@@ -169,3 +169,36 @@ def test_given_alpha_and_variance_are_scored_as_they_are(sample):
     choice = DirichletClassification.choose(statistics_of(sample), sample, draws, alpha=0.05, variance=7.0)
     assert (choice.likelihood.alpha, choice.variance) == (0.05, 7.0)
     assert choice.loss == pytest.approx(loss_at(sample, draws, 0.05, 7.0))
+
+
+def test_fewer_signals_than_features_choose_the_same_as_in_the_whole_space(sample, monkeypatch):
+    random = torch.Generator().manual_seed(1)
+    wide = torch.linalg.qr(torch.randn(40, 5, generator=random, dtype=torch.float64))[0]
+    turned = Sample(sample.features @ wide.T, sample.residual, sample.diagonal, sample.labels)
+    draws = normal_draws(CLASSES, 64)
+    small = DirichletClassification.choose(statistics_of(turned), turned, draws)
+    monkeypatch.setattr(Statistics, "span", lambda self: torch.eye(40, dtype=torch.float64))
+    whole = DirichletClassification.choose(statistics_of(turned), turned, draws)
+    assert (small.variance, small.likelihood) == (whole.variance, whole.likelihood)
+    assert small.loss == pytest.approx(whole.loss, rel=1e-9)
+
+
+def test_the_only_signal_of_its_class_is_not_left_out(sample):
+    lonely = Sample(sample.features, sample.residual, sample.diagonal, sample.labels.clone())
+    lonely.labels[lonely.labels == 2] = 1
+    lonely.labels[0] = 2
+    draws = normal_draws(CLASSES, 64)
+    choice = DirichletClassification.choose(statistics_of(lonely), lonely, draws)
+    others = lonely.of(torch.arange(24) > 0)
+    posterior = choice.likelihood.posterior(statistics_of(lonely), choice.variance)
+    assert choice.loss == pytest.approx(choice.likelihood.leave_one_out_loss(posterior, others, draws))
+
+
+def test_one_signal_a_class_is_judged_by_the_bound(sample):
+    few = sample.of(torch.arange(24) < CLASSES)
+    statistics = statistics_of(few)
+    choice = DirichletClassification.choose(statistics, few, normal_draws(CLASSES, 64))
+    assert choice.likelihood.alpha == 0.01
+    bounds = [choice.likelihood.bound(statistics, choice.variance * f) for f in (10**-0.5, 1, 10**0.5)]
+    assert bounds[1] >= max(bounds)
+    assert choice.loss == pytest.approx(-bounds[1] / CLASSES)

@@ -70,3 +70,19 @@ def test_group_without_signals_is_zero():
 def test_sums_are_in_double_precision():
     statistics = Statistics.empty(2, 3)
     assert all(getattr(statistics, field).dtype == torch.float64 for field in FIELDS)
+
+
+def test_few_signals_lose_nothing_in_the_directions_they_span():
+    random = torch.Generator().manual_seed(0)
+    features = torch.randn(6, 20, generator=random, dtype=torch.float64)
+    group = torch.tensor([0, 0, 1, 1, 1, 0])
+    statistics = Statistics.empty(2, 20)
+    ones = torch.ones(6, dtype=torch.float64)
+    statistics.add(features, group, ones, 0.1 * ones)
+    basis = statistics.span()
+    assert basis.shape == (20, 6)
+    torch.testing.assert_close(basis.T @ basis, torch.eye(6, dtype=torch.float64))
+    along = statistics.along(basis)
+    torch.testing.assert_close(basis @ along.gram @ basis.T, statistics.gram)
+    torch.testing.assert_close(along.cross @ basis.T, statistics.cross)
+    assert torch.equal(along.count, statistics.count)

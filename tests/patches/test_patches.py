@@ -152,3 +152,20 @@ def test_scaling_multiplies_multiplicities_and_nothing_else(three):
     assert scaled.values is three.values
     assert scaled.offsets is three.offsets
     assert scaled.vertices is three.vertices
+
+
+def test_thinned_patches_stand_for_all():
+    counts = [50, 3, 0, 20]
+    values = torch.arange(73, dtype=torch.float64)[:, None]
+    offsets = torch.tensor([0, 50, 53, 53, 73])
+    patches = Patches(values, torch.rand(73, dtype=torch.float64) + 0.5, offsets, torch.arange(73))
+    thin = patches.thinned(10, np.random.default_rng(0))
+    assert thin.offsets.diff().tolist() == [10, 3, 0, 10]
+    assert torch.equal(thin.values[:, 0].long(), thin.vertices)
+    for n, count in enumerate(counts):
+        rows = slice(int(thin.offsets[n]), int(thin.offsets[n + 1]))
+        assert len(set(thin.vertices[rows].tolist())) == len(thin.vertices[rows])
+        factor = count / max(1, min(count, 10))
+        expected = patches.multiplicity[thin.vertices[rows]] * factor
+        torch.testing.assert_close(thin.multiplicity[rows], expected)
+    assert patches.thinned(50, np.random.default_rng(0)) is patches

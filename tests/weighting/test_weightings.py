@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from gcgp.domain import Signals
 from gcgp.patches import Convolution
-from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, Polar, Weighting
+from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, GeodesicPolar, Polar, Weighting
 from slow_patches import Pair, slow_weights
 
 MIXTURE = {
@@ -351,3 +351,52 @@ def test_a_new_family_takes_twenty_lines():
     image = Signals.from_images(np.ones((1, 3, 3)))
     centre = Convolution(weighting, dtype=torch.float64).patches(image).values[4]
     np.testing.assert_allclose(centre.detach(), [1 + 8 * near, 1 + 8 * far])
+
+
+def test_geodesic_polar_weighs_by_radius_and_by_distance_from_each_ray():
+    weighting = GeodesicPolar(radii=[0.5, 2.0], rays=3, radial_width=0.8, angular_width=0.4)
+    random = np.random.default_rng(0)
+    rho, rays = random.random(7) * 3, random.random((7, 3)) * 2
+    weights = weighting(torch.from_numpy(rho), torch.from_numpy(rays)).detach()
+    for pair in range(7):
+        for k, radius in enumerate([0.5, 2.0]):
+            for j in range(3):
+                radial = math.exp(-((rho[pair] - radius) ** 2) / (2 * 0.8**2))
+                angular = math.exp(-(rays[pair, j] ** 2) / (2 * 0.4**2))
+                assert weights[pair, 3 * k + j] == pytest.approx(radial * angular, rel=1e-12)
+
+
+def test_geodesic_polar_names_its_rays_and_their_frame():
+    assert GeodesicPolar([1.0], rays=5).coordinates == ("rho", "rays:5:curvature")
+    assert GeodesicPolar([1.0], rays=5, frame="edge").coordinates == ("rho", "rays:5:edge")
+    twin = GeodesicPolar(**GeodesicPolar([1.0, 2.0], 6, 0.3, frame="edge").configuration())
+    assert (twin.rays, twin.frame, twin.bins) == (6, "edge", 12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rays": 0}, "rays=0"),
+        ({"rays": True}, "rays=True"),
+        ({"frame": "north"}, "frame='north'"),
+        ({"radial_width": 0.0}, r"radial_width=0\.0"),
+    ],
+)
+def test_geodesic_polar_refuses_what_makes_no_bins(options, message):
+    with pytest.raises(ValueError, match=message):
+        GeodesicPolar([1.0, 2.0], **options)
+
+
+def test_turning_the_angles_turns_the_bins():
+    weighting = Polar(radii=[1.0, 2.0], angles=6, radial_width=0.7)
+    random = np.random.default_rng(0)
+    rho = torch.from_numpy(random.random(9) * 3)
+    theta = torch.from_numpy(random.uniform(-math.pi, math.pi, 9))
+    turned = weighting(rho, theta + 2 * 2 * math.pi / 6)
+    torch.testing.assert_close(turned[:, weighting.rotations[2]], weighting(rho, theta))
+
+
+def test_only_equally_spaced_angles_can_be_turned():
+    assert Polar([1.0], angles=[0.0, 1.0, 2.0]).rotations is None
+    assert Polar([1.0], angles=[0.3, 0.3 + math.pi]).rotations is not None
+    assert Diffusion([1.0]).rotations is None

@@ -94,12 +94,9 @@ class Convolution:
             raise ValueError("areas=True needs signals on meshes; the vertices of these have no area")
         every = measure[_chart_rows(signals)]
         total = np.add.reduceat(every, signals.offsets[:-1])
-        if (total <= 0).any():
-            n = int(np.argmax(total <= 0))
-            raise ValueError(
-                f"signal {n}: areas=True needs a mesh with an area; that of its mesh is {total[n]}"
-            )
-        return every * np.repeat(signals.vertex_counts / total, signals.vertex_counts)
+        flat = np.repeat(total <= 0, signals.vertex_counts)
+        share = np.repeat(signals.vertex_counts / np.where(total > 0, total, 1.0), signals.vertex_counts)
+        return np.where(flat, 1.0, every * share)  # on a mesh without area all vertices count alike
 
     def in_runs(self, signals: Signals, memory: int) -> Iterator[tuple[slice, Patches]]:
         """Runs of signals with their patches, made in about `memory` bytes (one signal at least)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gcgp.domain import Signals
+from gcgp.domain import Mesh, Signals
 
 
 def as_signals(X: Any) -> Signals:
@@ -22,6 +22,12 @@ def as_signals(X: Any) -> Signals:
             return Signals.concatenate(X)
         if all(hasattr(item, "edge_index") for item in X):
             return Signals.from_pyg(X)
+        if isinstance(X[0], Mesh):
+            raise ValueError(
+                "X: got meshes, which have no values on their vertices; put a descriptor before the "
+                "estimator, as in make_pipeline(GeometryVectors(), GCGPClassifier()), or use "
+                "Signals.on_meshes(values, meshes)"
+            )
     if isinstance(X, Sequence) and len(X) == 0:
         raise ValueError("X: the set is empty (0 signals)")
     if (isinstance(X, Sequence) and not isinstance(X, str)) or hasattr(X, "__array__"):

@@ -58,7 +58,7 @@ def sheared_plane(side: int, shear: float = 1.7) -> Mesh:
 
 
 def scattered_plane(count: int, stretch: float = 1.0, seed: int = 0) -> Mesh:
-    """The unit square with its corners and `count` random vertices, triangulated in a stretched picture of it.
+    """The unit square with its corners and `count` random vertices, triangulated after stretching.
 
     The more it is stretched, the more triangles are obtuse; it is convex.
     """

@@ -28,7 +28,7 @@ from gcgp.weighting import Diffusion, GeodesicPolar
 TRIANGLE = [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
 SQUARE = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
 POINTS = np.random.default_rng(0).normal(size=(12, 3))
-SMALL = settings(max_examples=60, deadline=None, derandomize=True)
+SMALL = settings(max_examples=40, deadline=None, derandomize=True)
 
 
 @pytest.fixture(autouse=True)
@@ -226,10 +226,10 @@ def damaged(seed):
     return Mesh(vertices * 10 ** rng.uniform(-9, 6), faces)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(st.integers(0, 2**32 - 1))
-def test_geodesics_on_damaged_meshes(seed):
-    check(damaged(seed))
+@pytest.mark.parametrize("first", range(0, 150, 50))
+def test_geodesics_on_damaged_meshes(first):
+    for seed in range(first, first + 50):
+        check(damaged(seed))
 
 
 @SMALL
@@ -253,7 +253,7 @@ def test_charts_of_several_dirty_meshes_are_those_of_each(meshes):
     assert domains.spacing() > 0
     together = domains.chart(["rho", "theta", "rays:4"], 0.5)
     assert len(together.row_offsets) == 1 + sum(len(mesh.vertices) for mesh in meshes)
-    alone = [mesh_chart(mesh, ["rho"], 0.5) for mesh in meshes]
+    alone = [mesh_chart(mesh, ["rho", "theta", "rays:4"], 0.5) for mesh in meshes]
     assert together.row_offsets[-1] == sum(len(chart.neighbours) for chart in alone)
 
 
@@ -283,21 +283,25 @@ def labelled(names):
     return Signals.on_meshes(values, meshes), labels
 
 
-@pytest.mark.parametrize("areas", ["auto", False])
 @pytest.mark.parametrize(
-    "weighting",
-    [Diffusion([0, 0.5]), GeodesicPolar([0.5], rays=4, radial_width=0.5)],
-    ids=["rings", "directions"],
+    ("weighting", "areas"),
+    [
+        (Diffusion([0, 0.5]), "auto"),
+        (Diffusion([0, 0.5]), False),
+        (GeodesicPolar([0.5], rays=4, radial_width=0.5), "auto"),
+    ],
+    ids=["rings", "rings without area", "directions"],
 )
 def test_dirty_meshes_can_be_classified(weighting, areas):
     signals, labels = labelled(CLASSIFIED if areas else CLASSIFIED + WITHOUT_AREA)
-    model = GCGPClassifier(weighting, areas=areas, n_inducing=20, progress=False).fit(signals, labels)
+    model = GCGPClassifier(
+        weighting, areas=areas, n_inducing=20, lengthscale=2.0, alpha=0.1, progress=False
+    ).fit(signals, labels)
     assert np.isfinite(model.predict_proba(signals)).all()
     assert (model.predict(signals) == labels).all()
 
 
-def test_a_mesh_without_area_is_named_where_areas_count():
+def test_on_a_mesh_without_area_all_vertices_count_alike():
     signals, labels = labelled([*CLASSIFIED, "no faces"])
     model = GCGPClassifier(Diffusion([0, 0.5]), areas=True, n_inducing=20, progress=False)
-    with pytest.raises(ValueError, match=f"signal {len(CLASSIFIED)}: areas=True needs a mesh with an area"):
-        model.fit(signals, labels)
+    assert np.isfinite(model.fit(signals, labels).predict_proba(signals)).all()

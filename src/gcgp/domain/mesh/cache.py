@@ -6,19 +6,22 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 CACHE_VARIABLE = "GCGP_CACHE"
 """Environment variable: the folder of the cache, or `off`."""
 LIMIT_VARIABLE = "GCGP_CACHE_LIMIT"
 """Environment variable: how many bytes the cache may take."""
 LIMIT = 4 << 30
-ENDING = ".cache"
+ENDING, PART = ".cache", ".part"
+LEFT_OVER = 86_400.0
+"""Seconds after which a file that was never finished is taken for that of a process that died."""
 
 Part = str | int | float | bool | np.ndarray
 
@@ -27,7 +30,7 @@ def cache_folder() -> Path | None:
     """Where computed arrays are kept: what GCGP_CACHE says (`off`: nowhere), else the user's cache folder."""
     given = os.environ.get(CACHE_VARIABLE)
     if given:
-        return None if given == "off" else Path(given)
+        return None if given == "off" else Path(given).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "gcgp"
 
@@ -41,20 +44,37 @@ def cached(parts: Sequence[Part], compute: Callable[[], dict[str, np.ndarray]]) 
     folder = cache_folder()
     if folder is None:
         return compute()
-    path = folder / (_hash(parts) + ENDING)
-    try:
-        found = load_file(path)
-    except (OSError, SafetensorError):
-        pass
-    else:
+    limit = _limit()
+    key = _hash(parts)
+    path = folder / (key + ENDING)
+    found = _read(path, key)
+    if found is not None:
         with contextlib.suppress(OSError):
             os.utime(path)  # what was used last is thrown away last
         return found
     arrays = compute()
-    with contextlib.suppress(OSError):
-        _write(path, arrays)
-        _make_room(folder)
+    with contextlib.suppress(OSError, SafetensorError):  # a full disk is the latter
+        _write(path, key, arrays)
+        _make_room(folder, limit)
     return arrays
+
+
+def _limit() -> int:
+    given = os.environ.get(LIMIT_VARIABLE, str(LIMIT))
+    if not given.isdigit():
+        raise ValueError(f"{LIMIT_VARIABLE}={given!r}: expected a number of bytes")
+    return int(given)
+
+
+def _read(path: Path, key: str) -> dict[str, np.ndarray] | None:
+    """The arrays of a file that was written whole, for this key; else None."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            if (file.metadata() or {}).get("key") != key:
+                return None
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return None
 
 
 def _hash(parts: Sequence[Part]) -> str:
@@ -69,12 +89,13 @@ def _hash(parts: Sequence[Part]) -> str:
     return digest.hexdigest()
 
 
-def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def _write(path: Path, key: str, arrays: dict[str, np.ndarray]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=PART)
     os.close(handle)
     try:
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
+        dense = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        save_file(dense, temporary, {"key": key})
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -82,15 +103,16 @@ def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
         raise
 
 
-def _make_room(folder: Path) -> None:
+def _make_room(folder: Path, limit: int) -> None:
     """Remove files, those used longest ago first, until the folder is within its limit."""
-    limit = int(os.environ.get(LIMIT_VARIABLE, LIMIT))
     files = []
     for entry in os.scandir(folder):
-        if entry.name.endswith(ENDING):
-            with contextlib.suppress(OSError):
-                state = entry.stat()
+        with contextlib.suppress(OSError):
+            state = entry.stat()
+            if entry.name.endswith(ENDING):
                 files.append((state.st_mtime, state.st_size, entry.path))
+            elif entry.name.endswith(PART) and state.st_mtime < time.time() - LEFT_OVER:
+                os.remove(entry.path)
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= limit:

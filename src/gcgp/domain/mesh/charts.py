@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gcgp.domain.mesh.polar import Block
 
 KINDS = ("geodesic", "logmap")
-VERSION = 1
+VERSION = 2
 """To be raised when the same mesh and parameters give other numbers than before."""
 
 
@@ -25,22 +25,25 @@ def mesh_chart(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str =
 
     Known coordinates: `rho`, the geodesic distance; `theta`, the angle from a principal direction of
     curvature; `rays:J`, the distances `[pairs, J]` from J rays that leave at equal fractions of the total
-    angle, the first along that direction (`rays:J:edge`: along the longest edge).
+    angle, the first along that direction (`rays:J:edge`: θ and the first ray along the longest edge).
 
     `kind="geodesic"` finds ρ by fast marching and carries θ along; `"logmap"` takes both from the logarithmic
-    map of potpourri3d, where that is installed and the mesh is a manifold, which takes longer.
+    map of potpourri3d, where that is installed and the mesh is a manifold, which takes longer. Which pairs
+    there are is decided by fast marching in either case.
     """
+    if not reach >= 0:
+        raise ValueError(f"chart of a mesh: reach={reach!r} must not be negative")
+    if kind not in KINDS:
+        raise unknown_option("chart of a mesh: kind", kind, ("auto", *KINDS))
     rays, frame = 0, FRAMES[0]
     for name in coordinates:
         if name.startswith("rays:"):
+            if rays:
+                raise ValueError(f"coordinates of a mesh: {list(coordinates)!r} name rays twice")
             rays, frame = _rays(name)
         elif name not in ("rho", "theta"):
             raise unknown_option("coordinate of a mesh", name, ("rho", "theta", "rays:J"))
-    turning = "theta" in coordinates
-    if kind not in KINDS:
-        raise unknown_option("chart of a mesh: kind", kind, ("auto", *KINDS))
-    if not turning and rays == 0 and kind == "logmap":
-        turning = True
+    turning = "theta" in coordinates or kind == "logmap"
     parts = (VERSION, mesh.vertices, mesh.faces, float(reach), rays, frame, turning, kind)
     arrays = cached(parts, lambda: _compute(mesh, float(reach), rays, frame, turning, kind))
     columns = {name: arrays[name.partition(":")[0]] for name in coordinates}
@@ -76,7 +79,7 @@ def _compute(
     if rays:
         arrays["rays"] = distances
     if kind == "logmap":
-        arrays |= _logarithmic(mesh, reach, arrays)
+        arrays |= _logarithmic(mesh, arrays)
     return arrays
 
 
@@ -91,7 +94,7 @@ def _side_by_side(blocks: Iterator[Block]) -> list[np.ndarray]:
     return wholes
 
 
-def _logarithmic(mesh: Mesh, reach: float, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _logarithmic(mesh: Mesh, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """ρ and θ by the logarithmic map of potpourri3d; nothing where it is missing or refuses the mesh.
 
     Its angles are turned so that, on average over the neighbours of a vertex, they are those of `own`.
@@ -105,30 +108,19 @@ def _logarithmic(mesh: Mesh, reach: float, own: dict[str, np.ndarray]) -> dict[s
         solver = potpourri3d.MeshVectorHeatSolver(mesh.vertices, mesh.faces.astype(np.int32))
     except (ImportError, RuntimeError, ValueError):
         return {}
-    neighbours, rho, theta = [], [], []
+    rho, theta = own["rho"].copy(), own["theta"].copy()
     for v in range(len(mesh.vertices)):
         row = slice(own["row_offsets"][v], own["row_offsets"][v + 1])
-        plane = np.asarray(solver.compute_log_map(v, strategy="AffineLocal"))
-        length = np.linalg.norm(plane, axis=1)
+        neighbours = own["neighbours"][row]
+        plane = np.asarray(solver.compute_log_map(v, strategy="AffineLocal"))[neighbours]
         if not np.isfinite(plane).all():
-            neighbours.append(own["neighbours"][row])
-            rho.append(own["rho"][row])
-            theta.append(own["theta"][row])
             continue
-        length[v] = 0.0
         angle = np.arctan2(plane[:, 1], plane[:, 0])
         ring = mesh.surface.edge_ends[slice(*mesh.surface.edge_offsets[v : v + 2])]
-        known = np.isin(own["neighbours"][row], ring)
-        turn = own["theta"][row][known] - angle[own["neighbours"][row][known]]
+        turn = (theta[row] - angle)[np.isin(neighbours, ring)]
         angle += np.angle(np.exp(1j * turn[np.isfinite(turn)]).sum())
-        angle[v] = np.nan
-        within = np.flatnonzero(length <= reach)
-        neighbours.append(within.astype(np.int32))
-        rho.append(length[within])
-        theta.append(np.remainder(angle[within] + np.pi, 2 * np.pi) - np.pi)
-    return {
-        "row_offsets": np.concatenate([[0], np.cumsum([len(row) for row in neighbours])]),
-        "neighbours": np.concatenate(neighbours),
-        "rho": np.concatenate(rho).astype(np.float32),
-        "theta": np.concatenate(theta).astype(np.float32),
-    }
+        rho[row] = np.linalg.norm(plane, axis=1)
+        theta[row] = np.remainder(angle + np.pi, 2 * np.pi) - np.pi
+        itself = row.start + np.flatnonzero(neighbours == v)
+        rho[itself], theta[itself] = 0.0, np.nan
+    return {"rho": rho, "theta": theta}

@@ -73,13 +73,15 @@ def ray(
     (v,) = _checked_sources([vertex], len(mesh.vertices))
     if frame not in FRAMES:
         raise unknown_option("frame", frame, FRAMES)
+    if not np.isfinite(fraction) or not length >= 0:
+        raise ValueError(f"fraction={fraction!r} must be finite, and length={length!r} not negative")
     surface = mesh.surface
     total = surface.fan_totals[v]
     direction = first_directions(surface, frame == "curvature")[v] + total * (fraction % 1.0)
     path = np.empty(len(surface.faces) + 2, dtype=np.int64)
     seen = np.zeros(len(surface.faces), dtype=np.int64)
     steps = trace(
-        surface, v, direction - total if direction >= total > 0 else direction, length, seen, 1, path
+        surface, v, direction - total if direction > total > 0 else direction, length, seen, 1, path
     )
     return path[:steps]
 

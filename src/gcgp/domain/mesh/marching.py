@@ -19,10 +19,10 @@ POINT = 0
 LINE = 1
 IMPROVEMENT = 1 - 1e-10
 """A distance is lowered only by more than rounding, or fronts would run in circles for ever."""
-NEAR = 4.0
-"""So many edges from the source a front is so curved that it can turn back over an acute corner."""
+CORRECTION = 1 - 1e-6
+"""The same for a vertex that the front has passed: what follows from it has to be done again."""
 MOST_VISITS = 50
-"""Times the number of vertices: no front needs as many, but rounding should not make it endless."""
+"""Times the number of vertices; after that, fronts follow edges alone, which comes to an end."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -137,15 +137,17 @@ def march(  # type: ignore[no-untyped-def]
     size = 0
     for i in range(sources):
         size = _push(heap, keys, place, size, reached[i], distance[reached[i]])
+    longest = 0.0  # edge out of a vertex within the radius; its end may be needed to reach another one
     visits = MOST_VISITS * len(edge_offsets)
     while size > 0:
         v, here = heap[0], keys[0]
-        if here > radius or visits == 0:
+        if here > radius + longest:
             break
         visits -= 1
         size = _pop(heap, keys, place, size)
         settled[v] = here
-        for i in range(corner_offsets[v], corner_offsets[v + 1]):
+        over_faces = visits > 0
+        for i in range(corner_offsets[v], corner_offsets[v + 1] if over_faces else corner_offsets[v]):
             p, q = corner_ends[i, 0], corner_ends[i, 1]
             at_p, at_q = settled[p], settled[q]
             first, last = 0, 0  # which of p (0) and q (1) may be reached from the other
@@ -153,9 +155,9 @@ def march(  # type: ignore[no-untyped-def]
                 if at_p == np.inf:
                     continue
                 to_q, to_p = corner_places[i, 0], corner_places[i, 1]
-                close = front == POINT and here < NEAR * (abs(to_q) + abs(to_p))
-                first = 0 if to_p < 0 or close else 1
-                last = 1 if to_q < 0 or close else 0
+                # A front from a point is curved, and can turn back over an acute corner, too.
+                first = 0 if to_p < 0 or front == POINT else 1
+                last = 1 if to_q < 0 or front == POINT else 0
             else:
                 first = 1 if at_p < np.inf else 0
                 last = first
@@ -166,7 +168,8 @@ def march(  # type: ignore[no-untyped-def]
                 at_other = settled[other]
                 known = distance[w]
                 there = _across(front, here, at_other, base, x, y)
-                if there < known * IMPROVEMENT and (not turning or (at_other > 0 and here > 0)):
+                least = known * (IMPROVEMENT if settled[w] == np.inf else CORRECTION)
+                if there < least and (not turning or (at_other > 0 and here > 0)):
                     if turning:
                         angle[w] = _turned(angle[v], angle[other], here, at_other, base, x, y)
                     if known == np.inf:
@@ -174,13 +177,14 @@ def march(  # type: ignore[no-untyped-def]
                         count += 1
                     distance[w] = there
                     size = _push(heap, keys, place, size, w, there)
-        for i in range(beyond_offsets[v], beyond_offsets[v + 1]):
+        for i in range(beyond_offsets[v], beyond_offsets[v + 1] if over_faces else beyond_offsets[v]):
             p, q = beyond_ends[i, 0], beyond_ends[i, 1]
             at_p, known = settled[p], distance[q]
             if at_p < np.inf:
                 base, x, y = beyond_places[i, 0], beyond_places[i, 1], beyond_places[i, 2]
                 there = _across(front, here, at_p, base, x, y)
-                if there < known * IMPROVEMENT and (not turning or (at_p > 0 and here > 0)):
+                least = known * (IMPROVEMENT if settled[q] == np.inf else CORRECTION)
+                if there < least and (not turning or (at_p > 0 and here > 0)):
                     if turning:
                         angle[q] = _turned(angle[v], angle[p], here, at_p, base, x, y)
                     if known == np.inf:
@@ -190,14 +194,19 @@ def march(  # type: ignore[no-untyped-def]
                     size = _push(heap, keys, place, size, q, there)
         for e in range(edge_offsets[v], edge_offsets[v + 1]):
             w = edge_ends[e]
-            there = here + edge_lengths[e]
+            length = abs(edge_lengths[e])
+            there = here + length
             known = distance[w]
+            if length > longest and here <= radius:
+                longest = length
             if there < known * IMPROVEMENT:
                 if turning:
                     if v != source:
                         angle[w] = angle[v]
                     elif np.isnan(angle[w]):
-                        continue  # a straight line over unfolded triangles, whose direction is not known
+                        if edge_lengths[e] < 0:
+                            continue  # over unfolded faces; in which direction is not known
+                        angle[w] = 0.0  # an edge of no proper face
                 if known == np.inf:
                     reached[count] = w
                     count += 1

@@ -68,9 +68,9 @@ class Mesh:
     @cached_property
     def vertex_areas(self) -> Float[np.ndarray, "V"]:
         """A third of the faces around each vertex; 0 where there are none."""
-        return np.bincount(
-            self.faces.ravel(), np.repeat(self.face_areas / 3, 3), minlength=len(self.vertices)
-        )
+        areas = np.zeros(len(self.vertices))
+        np.add.at(areas, self.faces, self.face_areas[:, None] / 3)
+        return areas
 
     @cached_property
     def edges(self) -> Int[np.ndarray, "E 2"]:

@@ -143,7 +143,7 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
             for j in range(rays):
                 stamp += 1
                 direction = first[v] + surface.fan_totals[v] * j / rays
-                if direction >= surface.fan_totals[v] and surface.fan_totals[v] > 0:
+                if direction > surface.fan_totals[v] > 0:
                     direction -= surface.fan_totals[v]
                 length = trace(surface, v, direction, reach, seen, stamp, path)
                 near[:inside] = np.inf
@@ -176,7 +176,7 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
                     count,
                 )
                 for i in range(inside):
-                    apart[filled + i, j] = near[i]
+                    apart[filled + i, j] = min(near[i], rho[filled + i])  # the vertex is on every ray
             for i in range(inside):
                 local[members[i]] = -1
         counts[s] = inside

@@ -14,6 +14,8 @@ from gcgp.domain.mesh.mesh import Mesh
 
 FLAT = 1e-9
 """A corner whose sine is below this has no area to speak of."""
+RIGHT = 1 - 1e-9
+"""A right angle counts as obtuse, for all that rounding does to it."""
 MOST_UNFOLDINGS = 64
 
 
@@ -32,7 +34,7 @@ class Surface(NamedTuple):
     edge_offsets: np.ndarray
     edge_ends: np.ndarray
     edge_lengths: np.ndarray
-    """Edges out of each vertex, and straight lines over unfolded obtuse triangles."""
+    """Edges out of each vertex, and straight lines over unfolded obtuse triangles; these are negative."""
     corner_offsets: np.ndarray
     corner_ends: np.ndarray
     """`[corners, 2]`: the other two vertices, p and q, of each face at the vertex."""
@@ -71,7 +73,7 @@ def surface_of(mesh: Mesh) -> Surface:
     shortcuts, shortcut_lengths, pairs, places = _unfold_obtuse(vertices, faces, across, manifold)
     edge_offsets, order = _grouped(np.concatenate([edges[:, 0], edges[:, 1], shortcuts[:, 0]]), len(vertices))
     edge_ends = np.concatenate([edges[:, 1], edges[:, 0], shortcuts[:, 1]])[order]
-    edge_lengths = np.concatenate([lengths, lengths, shortcut_lengths])[order]
+    edge_lengths = np.concatenate([lengths, lengths, -shortcut_lengths])[order]
     beyond_offsets, by_vertex = _grouped(pairs[:, 0], len(vertices))
     fan_offsets, corners = _grouped(faces.ravel(), len(vertices))
     fans = _fans(vertices, faces, fan_offsets, corners)
@@ -199,8 +201,8 @@ def _corner_places(vertices, faces, corners):  # type: ignore[no-untyped-def]
         x, y = apex(vp, vq, pq)
         if y <= FLAT * max(vp, vq, pq):
             continue
-        places[i, 0] = -vp if vq * vq + pq * pq < vp * vp else vp
-        places[i, 1] = -vq if vp * vp + pq * pq < vq * vq else vq
+        places[i, 0] = -vp if (vq * vq + pq * pq) * RIGHT < vp * vp else vp
+        places[i, 1] = -vq if (vp * vp + pq * pq) * RIGHT < vq * vq else vq
         places[i, 2] = x / vq
         places[i, 3] = y / vq
     return places
@@ -231,7 +233,7 @@ def _unfold_obtuse(vertices, faces, across, manifold):  # type: ignore[no-untype
             x, y = apex(base, ca, cb)
             if y <= FLAT * max(base, ca, cb):
                 continue
-            if x * (base - x) <= y * y or not manifold[face, corner]:
+            if x * (base - x) <= y * y * RIGHT or not manifold[face, corner]:
                 continue
             found, beyond, dx, dy, left, lx, ly, right, rx, ry = _split_obtuse(
                 vertices, faces, across, manifold, face, corner, a, b, base, x, y
@@ -285,8 +287,8 @@ def _split_obtuse(vertices, faces, across, manifold, face, corner, a, b, base, x
         ux, uy = (qx - px) / side, (qy - py) / side
         dx, dy = px + along * ux + height * uy, py + along * uy - height * ux
         # Acute with a: dot(d, a) > 0; acute with b: dot(d, b) > 0.
-        with_a = -dx * x - dy * y > 0
-        with_b = dx * (base - x) - dy * y > 0
+        with_a = -dx * x - dy * y > (RIGHT - 1) * (dx * dx + dy * dy)
+        with_b = dx * (base - x) - dy * y > (RIGHT - 1) * (dx * dx + dy * dy)
         inside_left = lx * dy - ly * dx > 0
         inside_right = dx * ry - dy * rx > 0
         if with_a and with_b:
@@ -356,25 +358,29 @@ def _fans(vertices, faces, offsets, corners):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _chain_start(faces, corners, start, stop, used):  # type: ignore[no-untyped-def]
-    """The first unused corner whose own first edge no other unused corner shares, else the first unused."""
-    fallback = -1
+    """An unused corner with an edge that no other unused corner shares, and whether it is its second edge.
+
+    If all edges are shared, the first unused corner.
+    """
+    for side in (1, 2):
+        for i in range(stop - start):
+            if used[i]:
+                continue
+            face, corner = corners[start + i] // 3, corners[start + i] % 3
+            end = faces[face, (corner + side) % 3]
+            shared = False
+            for j in range(stop - start):
+                if j != i and not used[j]:
+                    other, place = corners[start + j] // 3, corners[start + j] % 3
+                    if end in (faces[other, (place + 1) % 3], faces[other, (place + 2) % 3]):
+                        shared = True
+                        break
+            if not shared:
+                return i, side == 2
     for i in range(stop - start):
-        if used[i]:
-            continue
-        if fallback < 0:
-            fallback = i
-        face, corner = corners[start + i] // 3, corners[start + i] % 3
-        p = faces[face, (corner + 1) % 3]
-        shared = False
-        for j in range(stop - start):
-            if j != i and not used[j]:
-                other, other_corner = corners[start + j] // 3, corners[start + j] % 3
-                if p in (faces[other, (other_corner + 1) % 3], faces[other, (other_corner + 2) % 3]):
-                    shared = True
-                    break
-        if not shared:
+        if not used[i]:
             return i, False
-    return fallback, False
+    return -1, False
 
 
 @njit(cache=True, nogil=True)
