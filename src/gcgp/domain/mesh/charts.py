@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gcgp.domain.mesh.polar import Block
 
 KINDS = ("geodesic", "logmap")
-VERSION = 2
+VERSION = 3
 """To be raised when the same mesh and parameters give other numbers than before."""
 
 

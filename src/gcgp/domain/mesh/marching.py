@@ -26,12 +26,12 @@ MOST_VISITS = 50
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _from_point(da, db, base, x, y):  # type: ignore[no-untyped-def]
+def _from_point(da, db, base, inverse, x, y):  # type: ignore[no-untyped-def]
     """Distance to (x, y) from the point below the base that is da and db from its ends; inf if none.
 
     Infinite also if the straight way does not cross the base: then the way is along an edge.
     """
-    sx = (da * da - db * db + base * base) / (2 * base)
+    sx = 0.5 * ((da - db) * (da + db) * inverse + base)
     sy = np.sqrt(max(0.0, da * da - sx * sx))
     crossing = sx * y + x * sy
     if crossing < 0 or crossing > base * (sy + y):
@@ -40,9 +40,9 @@ def _from_point(da, db, base, x, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _from_line(da, db, base, x, y):  # type: ignore[no-untyped-def]
+def _from_line(da, db, base, inverse, x, y):  # type: ignore[no-untyped-def]
     """Distance to (x, y) if it grows linearly along the base from da to db; inf if the way is an edge."""
-    slope = (db - da) / base
+    slope = (db - da) * inverse
     if slope >= 1 or slope <= -1:
         return np.inf
     rise = np.sqrt(1 - slope * slope)
@@ -104,6 +104,7 @@ def march(  # type: ignore[no-untyped-def]
     edge_offsets,
     edge_ends,
     edge_lengths,
+    longest_edges,
     corner_offsets,
     corner_ends,
     corner_places,
@@ -146,6 +147,8 @@ def march(  # type: ignore[no-untyped-def]
         visits -= 1
         size = _pop(heap, keys, place, size)
         settled[v] = here
+        if here <= radius:
+            longest = max(longest, longest_edges[v])
         over_faces = visits > 0
         for i in range(corner_offsets[v], corner_offsets[v + 1] if over_faces else corner_offsets[v]):
             p, q = corner_ends[i, 0], corner_ends[i, 1]
@@ -167,9 +170,10 @@ def march(  # type: ignore[no-untyped-def]
                 w, other = (q, p) if target == 1 else (p, q)
                 at_other = settled[other]
                 known = distance[w]
-                there = _across(front, here, at_other, base, x, y)
-                least = known * (IMPROVEMENT if settled[w] == np.inf else CORRECTION)
-                if there < least and (not turning or (at_other > 0 and here > 0)):
+                there = _across(front, here, at_other, base, corner_places[i, 5 - target], x, y)
+                if there < known * IMPROVEMENT and (not turning or (at_other > 0 and here > 0)):
+                    if settled[w] < np.inf and there >= known * CORRECTION:
+                        continue
                     if turning:
                         angle[w] = _turned(angle[v], angle[other], here, at_other, base, x, y)
                     if known == np.inf:
@@ -182,9 +186,10 @@ def march(  # type: ignore[no-untyped-def]
             at_p, known = settled[p], distance[q]
             if at_p < np.inf:
                 base, x, y = beyond_places[i, 0], beyond_places[i, 1], beyond_places[i, 2]
-                there = _across(front, here, at_p, base, x, y)
-                least = known * (IMPROVEMENT if settled[q] == np.inf else CORRECTION)
-                if there < least and (not turning or (at_p > 0 and here > 0)):
+                there = _across(front, here, at_p, base, 1 / base, x, y)
+                if there < known * IMPROVEMENT and (not turning or (at_p > 0 and here > 0)):
+                    if settled[q] < np.inf and there >= known * CORRECTION:
+                        continue
                     if turning:
                         angle[q] = _turned(angle[v], angle[p], here, at_p, base, x, y)
                     if known == np.inf:
@@ -197,8 +202,6 @@ def march(  # type: ignore[no-untyped-def]
             length = abs(edge_lengths[e])
             there = here + length
             known = distance[w]
-            if length > longest and here <= radius:
-                longest = length
             if there < known * IMPROVEMENT:
                 if turning:
                     if v != source:
@@ -220,10 +223,10 @@ def march(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _across(front, da, db, base, x, y):  # type: ignore[no-untyped-def]
+def _across(front, da, db, base, inverse, x, y):  # type: ignore[no-untyped-def]
     if front == POINT and da + db >= base:
-        return _from_point(da, db, base, x, y)
-    return _from_line(da, db, base, x, y)
+        return _from_point(da, db, base, inverse, x, y)
+    return _from_line(da, db, base, inverse, x, y)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -259,6 +262,7 @@ def march_whole(surface, sources, starts, front, radius):  # type: ignore[no-unt
         surface.edge_offsets,
         surface.edge_ends,
         surface.edge_lengths,
+        surface.longest_edges,
         surface.corner_offsets,
         surface.corner_ends,
         surface.corner_places,

@@ -35,11 +35,13 @@ class Surface(NamedTuple):
     edge_ends: np.ndarray
     edge_lengths: np.ndarray
     """Edges out of each vertex, and straight lines over unfolded obtuse triangles; these are negative."""
+    longest_edges: np.ndarray
+    """`[V]`: the longest of these; 0 where there are none."""
     corner_offsets: np.ndarray
     corner_ends: np.ndarray
     """`[corners, 2]`: the other two vertices, p and q, of each face at the vertex."""
     corner_places: np.ndarray
-    """`[corners, 4]`: the lengths of the edges to p and to q, cosine and sine of the angle between.
+    """`[corners, 6]`: the lengths of the edges to p and q, cosine and sine of the angle, 1 / the lengths.
 
     The first is negative if the corner at q is obtuse, the second if that at p is: a front may reach an
     obtuse corner before it has reached both others.
@@ -74,6 +76,8 @@ def surface_of(mesh: Mesh) -> Surface:
     edge_offsets, order = _grouped(np.concatenate([edges[:, 0], edges[:, 1], shortcuts[:, 0]]), len(vertices))
     edge_ends = np.concatenate([edges[:, 1], edges[:, 0], shortcuts[:, 1]])[order]
     edge_lengths = np.concatenate([lengths, lengths, -shortcut_lengths])[order]
+    longest = np.zeros(len(vertices))
+    np.maximum.at(longest, np.repeat(np.arange(len(vertices)), np.diff(edge_offsets)), np.abs(edge_lengths))
     beyond_offsets, by_vertex = _grouped(pairs[:, 0], len(vertices))
     fan_offsets, corners = _grouped(faces.ravel(), len(vertices))
     fans = _fans(vertices, faces, fan_offsets, corners)
@@ -87,6 +91,7 @@ def surface_of(mesh: Mesh) -> Surface:
         edge_offsets.astype(np.uint32),
         edge_ends.astype(np.uint32),
         edge_lengths,
+        longest,
         np.concatenate([[0], np.cumsum(kept)])[fan_offsets].astype(np.uint32),
         corner_ends[corners[kept]].astype(np.uint32),
         corner_places[kept],
@@ -187,7 +192,7 @@ def _corner_opposite(faces, face, a, b):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _corner_places(vertices, faces, corners):  # type: ignore[no-untyped-def]
     """See `Surface.corner_places`; the sine is 0 where the triangle has no area to speak of."""
-    places = np.zeros((len(corners), 4))
+    places = np.zeros((len(corners), 6))
     for i in range(len(corners)):
         face, corner = corners[i] // 3, corners[i] % 3
         v, p, q = faces[face, corner], faces[face, (corner + 1) % 3], faces[face, (corner + 2) % 3]
@@ -205,6 +210,8 @@ def _corner_places(vertices, faces, corners):  # type: ignore[no-untyped-def]
         places[i, 1] = -vq if (vp * vp + pq * pq) * RIGHT < vq * vq else vq
         places[i, 2] = x / vq
         places[i, 3] = y / vq
+        places[i, 4] = 1 / vp
+        places[i, 5] = 1 / vq
     return places
 
 
