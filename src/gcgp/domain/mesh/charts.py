@@ -116,7 +116,7 @@ def _logarithmic(mesh: Mesh, own: dict[str, np.ndarray]) -> dict[str, np.ndarray
         if not np.isfinite(plane).all():
             continue
         angle = np.arctan2(plane[:, 1], plane[:, 0])
-        ring = mesh.surface.edge_ends[slice(*mesh.surface.edge_offsets[v : v + 2])]
+        ring = mesh.surface.corner_ends[slice(*mesh.surface.corner_offsets[v : v + 2])]
         turn = (theta[row] - angle)[np.isin(neighbours, ring)]
         angle += np.angle(np.exp(1j * turn[np.isfinite(turn)]).sum())
         rho[row] = np.linalg.norm(plane, axis=1)

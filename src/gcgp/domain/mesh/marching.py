@@ -6,8 +6,8 @@ that are no manifolds.
 A front passes from two vertices of a triangle to the third, as if it came straight from a line
 (`front=LINE`, the update of Kimmel & Sethian) or from a point (`front=POINT`, the virtual source of Novotni &
 Klein 2002, which is exact on flat surfaces). Either is the least of distance-to-a-point-of-the-edge
-plus the rest of the way, so neither is ever longer than along edges. Vertices are taken
-off a heap in the order of their distance; one that is improved later is taken again.
+plus the rest of the way, so neither is ever longer than along edges. Vertices are visited
+roughly in the order of their distance; one that is improved later is visited again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MOST_VISITS = 50
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _from_point(da, db, base, inverse, x, y):  # type: ignore[no-untyped-def]
+def _from_point(da, db, base, x, y):  # type: ignore[no-untyped-def]
     """Distance to (x, y) from the point below the base that is da and db from its ends; inf if none.
 
     Infinite also if the straight way does not cross the base: then the way is along an edge.
     """
-    sx = 0.5 * ((da - db) * (da + db) * inverse + base)
+    sx = 0.5 * ((da - db) * (da + db) / base + base)
     sy = np.sqrt(max(0.0, da * da - sx * sx))
     crossing = sx * y + x * sy
     if crossing < 0 or crossing > base * (sy + y):
@@ -40,9 +40,9 @@ def _from_point(da, db, base, inverse, x, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _from_line(da, db, base, inverse, x, y):  # type: ignore[no-untyped-def]
+def _from_line(da, db, base, x, y):  # type: ignore[no-untyped-def]
     """Distance to (x, y) if it grows linearly along the base from da to db; inf if the way is an edge."""
-    slope = (db - da) * inverse
+    slope = (db - da) / base
     if slope >= 1 or slope <= -1:
         return np.inf
     rise = np.sqrt(1 - slope * slope)
@@ -53,57 +53,22 @@ def _from_line(da, db, base, inverse, x, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _push(heap, keys, place, size, v, key):  # type: ignore[no-untyped-def]
-    """Put v into the heap, or move it up if it is there; its key must not be larger than before."""
-    i = place[v]
-    if i < 0:
-        i = size
-        size += 1
-    while i > 0:
-        parent = (i - 1) >> 1
-        if keys[parent] <= key:
-            break
-        heap[i] = heap[parent]
-        keys[i] = keys[parent]
-        place[heap[i]] = i
-        i = parent
-    heap[i] = v
-    keys[i] = key
-    place[v] = i
-    return size
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _pop(heap, keys, place, size):  # type: ignore[no-untyped-def]
-    """Take the first of the heap out; the caller has read it."""
-    place[heap[0]] = -1
-    size -= 1
-    if size == 0:
-        return size
-    v, key = heap[size], keys[size]
-    keys[size] = np.inf
-    i = 0
-    child = 1
-    while child < size:
-        child += 1 if keys[child + 1] < keys[child] else 0
-        if keys[child] >= key:
-            break
-        heap[i] = heap[child]
-        keys[i] = keys[child]
-        place[heap[i]] = i
-        i = child
-        child = 2 * i + 1
-    heap[i] = v
-    keys[i] = key
-    place[v] = i
-    return size
+def _put_all(heads, queue, following, distance, now, inverse, reached, count):  # type: ignore[no-untyped-def]
+    """Put everyone who has been reached into an empty queue; those who need no visit will be passed over."""
+    heads[:] = -1
+    last = len(heads) - 1
+    for i in range(count):
+        bucket = min(max(np.int64(distance[reached[i]] * inverse), now), now + last) & last
+        queue[i] = reached[i]
+        following[i] = heads[bucket]
+        heads[bucket] = i
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def march(  # type: ignore[no-untyped-def]
-    edge_offsets,
-    edge_ends,
-    edge_lengths,
+    line_offsets,
+    line_ends,
+    line_lengths,
     longest_edges,
     corner_offsets,
     corner_ends,
@@ -111,14 +76,16 @@ def march(  # type: ignore[no-untyped-def]
     beyond_offsets,
     beyond_ends,
     beyond_places,
+    step,
     front,
     radius,
     distance,
     settled,
     angle,
-    heap,
-    keys,
-    place,
+    heads,
+    queue,
+    following,
+    improved,
     reached,
     sources,
 ):
@@ -129,104 +96,146 @@ def march(  # type: ignore[no-untyped-def]
     them, whose distances are not final. If `angle` has entries, it carries the direction in which the way
     left the one source; at the source's neighbours it is given, elsewhere NaN.
 
-    `settled` (infinite), `heap`, `keys` and `place` (−1) are room to work in; the first and the last are left
-    as they were.
+    Vertices wait in buckets of distances, `step` wide, in no order. `settled` (infinite), `heads` (−1; one
+    for each bucket), `queue` and `following` (a place for each vertex at least) and `improved` (as wide as
+    the surface) are room to work in; the first two are left as they were.
     """
     turning = len(angle) > 0
     source = reached[0]
-    count = sources
-    size = 0
+    inverse = 1 / step
+    last = len(heads) - 1
+    # How many vertices have been reached, wait, and are or were in the queue; and its first free place.
+    count = waiting = used = np.int64(sources)
+    free = np.int64(-1)
+    now = np.int64(distance[source] * inverse)
     for i in range(sources):
-        size = _push(heap, keys, place, size, reached[i], distance[reached[i]])
+        now = min(now, np.int64(distance[reached[i]] * inverse))
+    _put_all(heads, queue, following, distance, now, inverse, reached, count)
     longest = 0.0  # edge out of a vertex within the radius; its end may be needed to reach another one
-    visits = MOST_VISITS * len(edge_offsets)
-    while size > 0:
-        v, here = heap[0], keys[0]
-        if here > radius + longest:
-            break
-        visits -= 1
-        size = _pop(heap, keys, place, size)
-        settled[v] = here
-        if here <= radius:
-            longest = max(longest, longest_edges[v])
-        over_faces = visits > 0
-        for i in range(corner_offsets[v], corner_offsets[v + 1] if over_faces else corner_offsets[v]):
-            p, q = corner_ends[i, 0], corner_ends[i, 1]
-            at_p, at_q = settled[p], settled[q]
-            first, last = 0, 0  # which of p (0) and q (1) may be reached from the other
-            if (at_p < np.inf) == (at_q < np.inf):
-                if at_p == np.inf:
-                    continue
-                to_q, to_p = corner_places[i, 0], corner_places[i, 1]
-                # A front from a point is curved, and can turn back over an acute corner, too.
-                first = 0 if to_p < 0 or front == POINT else 1
-                last = 1 if to_q < 0 or front == POINT else 0
-            else:
-                first = 1 if at_p < np.inf else 0
-                last = first
-            for target in range(first, last + 1):
-                base, side = abs(corner_places[i, 1 - target]), abs(corner_places[i, target])
-                x, y = side * corner_places[i, 2], side * corner_places[i, 3]
-                w, other = (q, p) if target == 1 else (p, q)
-                at_other = settled[other]
-                known = distance[w]
-                there = _across(front, here, at_other, base, corner_places[i, 5 - target], x, y)
-                if there < known * IMPROVEMENT and (not turning or (at_other > 0 and here > 0)):
-                    if settled[w] < np.inf and there >= known * CORRECTION:
-                        continue
+    visits = MOST_VISITS * len(corner_offsets)
+    while waiting > 0:
+        place = np.int64(heads[now & last])
+        if place < 0:
+            now += 1
+            if now * step > radius + longest:
+                break
+            continue
+        v = queue[place]
+        heads[now & last] = following[place]
+        following[place] = free
+        free = place
+        waiting -= 1
+        here = distance[v]
+        if here == settled[v] or here > radius + longest:
+            continue
+        better = 0
+        if np.int64(here * inverse) > now:  # it had to wait in the last bucket there is
+            improved[0], better = v, 1
+        else:
+            visits -= 1
+            over_faces = visits > 0
+            again = settled[v] < np.inf
+            settled[v] = here
+            if here <= radius:
+                longest = max(longest, longest_edges[v])
+            for i in range(corner_offsets[v], corner_offsets[v + 1]):
+                p, q = corner_ends[i, 0], corner_ends[i, 1]
+                at_p, at_q = settled[p], settled[q]
+                to_p, to_q = corner_places[i, 0], corner_places[i, 1]
+                # Worth a look: who has not been passed, or too late; and over the face an obtuse corner,
+                # which may have been passed too early, or, as a front from a point is curved, any corner.
+                turn_back = again or front == POINT
+                look_at_p = at_p > here + abs(to_p) or (at_q < np.inf and (turn_back or to_q < 0))
+                look_at_q = at_q > here + abs(to_q) or (at_p < np.inf and (turn_back or to_p < 0))
+                first, stop = 0 if look_at_p else 1, 2 if look_at_q else 1
+                for target in range(first, stop):
+                    if target == 1:
+                        w, other, at_other, at_w, base, side = q, p, at_p, at_q, abs(to_p), abs(to_q)
+                    else:
+                        w, other, at_other, at_w, base, side = p, q, at_q, at_p, abs(to_q), abs(to_p)
+                    x, y = side * corner_places[i, 2], side * corner_places[i, 3]
+                    there = np.inf
+                    if at_other < np.inf and over_faces and not (turning and (at_other == 0 or here == 0)):
+                        there = _across(front, here, at_other, base, x, y)
+                    along_edge = there == np.inf
+                    if along_edge:
+                        there = here + side
+                    known = distance[w]
+                    passed = at_w < np.inf and not along_edge
+                    if there < known * (CORRECTION if passed else IMPROVEMENT):
+                        if turning:
+                            if not along_edge:
+                                angle[w] = _turned(angle[v], angle[other], here, at_other, base, x, y)
+                            elif v != source:
+                                angle[w] = angle[v]
+                        if distance[w] == np.inf:
+                            reached[count] = w
+                            count += 1
+                        distance[w] = there
+                        improved[better] = w
+                        better += 1
+            for i in range(beyond_offsets[v], beyond_offsets[v + 1] if over_faces else beyond_offsets[v]):
+                p, q = beyond_ends[i, 0], beyond_ends[i, 1]
+                at_p, known = settled[p], distance[q]
+                if at_p < np.inf and not (turning and (at_p == 0 or here == 0)):
+                    base, x, y = beyond_places[i, 0], beyond_places[i, 1], beyond_places[i, 2]
+                    there = _across(front, here, at_p, base, x, y)
+                    if there < known * (IMPROVEMENT if settled[q] == np.inf else CORRECTION):
+                        if turning:
+                            angle[q] = _turned(angle[v], angle[p], here, at_p, base, x, y)
+                        if distance[q] == np.inf:
+                            reached[count] = q
+                            count += 1
+                        distance[q] = there
+                        improved[better] = q
+                        better += 1
+            for e in range(line_offsets[v], line_offsets[v + 1]):
+                w = line_ends[e]
+                there = here + abs(line_lengths[e])
+                if there < distance[w] * IMPROVEMENT:
                     if turning:
-                        angle[w] = _turned(angle[v], angle[other], here, at_other, base, x, y)
-                    if known == np.inf:
+                        if v != source:
+                            angle[w] = angle[v]
+                        elif line_lengths[e] < 0:
+                            continue  # over unfolded faces; in which direction is not known
+                        elif np.isnan(angle[w]):
+                            angle[w] = 0.0  # an edge of no proper face
+                    if distance[w] == np.inf:
                         reached[count] = w
                         count += 1
                     distance[w] = there
-                    size = _push(heap, keys, place, size, w, there)
-        for i in range(beyond_offsets[v], beyond_offsets[v + 1] if over_faces else beyond_offsets[v]):
-            p, q = beyond_ends[i, 0], beyond_ends[i, 1]
-            at_p, known = settled[p], distance[q]
-            if at_p < np.inf:
-                base, x, y = beyond_places[i, 0], beyond_places[i, 1], beyond_places[i, 2]
-                there = _across(front, here, at_p, base, 1 / base, x, y)
-                if there < known * IMPROVEMENT and (not turning or (at_p > 0 and here > 0)):
-                    if settled[q] < np.inf and there >= known * CORRECTION:
-                        continue
-                    if turning:
-                        angle[q] = _turned(angle[v], angle[p], here, at_p, base, x, y)
-                    if known == np.inf:
-                        reached[count] = q
-                        count += 1
-                    distance[q] = there
-                    size = _push(heap, keys, place, size, q, there)
-        for e in range(edge_offsets[v], edge_offsets[v + 1]):
-            w = edge_ends[e]
-            length = abs(edge_lengths[e])
-            there = here + length
-            known = distance[w]
-            if there < known * IMPROVEMENT:
-                if turning:
-                    if v != source:
-                        angle[w] = angle[v]
-                    elif np.isnan(angle[w]):
-                        if edge_lengths[e] < 0:
-                            continue  # over unfolded faces; in which direction is not known
-                        angle[w] = 0.0  # an edge of no proper face
-                if known == np.inf:
-                    reached[count] = w
-                    count += 1
-                distance[w] = there
-                size = _push(heap, keys, place, size, w, there)
-    for i in range(size):
-        place[heap[i]] = -1
+                    improved[better] = w
+                    better += 1
+        for i in range(better):
+            if free < 0 and used == len(queue):
+                _put_all(heads, queue, following, distance, now, inverse, reached, count)
+                waiting = used = count
+                break
+            w = improved[i]
+            bucket = np.int64(distance[w] * inverse)
+            now = min(now, bucket)  # back to one that was passed too early
+            bucket = min(bucket, now + last) & last
+            if free >= 0:
+                place = free
+                free = np.int64(following[place])
+            else:
+                place = used
+                used += 1
+            queue[place] = w
+            following[place] = heads[bucket]
+            heads[bucket] = place
+            waiting += 1
+    heads[:] = -1
     for i in range(count):
         settled[reached[i]] = np.inf
     return count
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _across(front, da, db, base, inverse, x, y):  # type: ignore[no-untyped-def]
+def _across(front, da, db, base, x, y):  # type: ignore[no-untyped-def]
     if front == POINT and da + db >= base:
-        return _from_point(da, db, base, inverse, x, y)
-    return _from_line(da, db, base, inverse, x, y)
+        return _from_point(da, db, base, x, y)
+    return _from_line(da, db, base, x, y)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -259,9 +268,9 @@ def march_whole(surface, sources, starts, front, radius):  # type: ignore[no-unt
             count += 1
         distance[sources[i]] = min(distance[sources[i]], starts[i])
     march(
-        surface.edge_offsets,
-        surface.edge_ends,
-        surface.edge_lengths,
+        surface.line_offsets,
+        surface.line_ends,
+        surface.line_lengths,
         surface.longest_edges,
         surface.corner_offsets,
         surface.corner_ends,
@@ -269,14 +278,16 @@ def march_whole(surface, sources, starts, front, radius):  # type: ignore[no-unt
         surface.beyond_offsets,
         surface.beyond_ends,
         surface.beyond_places,
+        surface.step,
         front,
         radius,
         distance,
         np.full(total, np.inf),
         np.empty(0),
-        np.empty(total + 1, dtype=np.uint32),
-        np.full(total + 1, np.inf),
-        np.full(total, -1, dtype=np.int32),
+        np.full(surface.buckets, -1, dtype=np.int32),
+        np.empty(2 * total, dtype=np.uint32),
+        np.empty(2 * total, dtype=np.int32),
+        np.empty(surface.widest, dtype=np.uint32),
         reached,
         count,
     )

@@ -54,9 +54,11 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
     distance = np.full(total, np.inf)
     angle = np.full(total if turning else 0, np.nan)
     settled = np.full(total, np.inf)
-    heap = np.empty(total + 4, dtype=np.uint32)
-    keys = np.full(total + 4, np.inf)
-    place = np.full(total, -1, dtype=np.int32)
+    heads = np.full(surface.buckets, -1, dtype=np.int32)
+    queue = np.empty(2 * total, dtype=np.uint32)
+    following = np.empty(2 * total, dtype=np.int32)
+    improved = np.empty(surface.widest, dtype=np.uint32)
+    within = np.empty(total, dtype=np.uint32)
     reached = np.empty(total, dtype=np.uint32)
     local = np.full(total if rays > 0 else 0, -1, dtype=np.int32)
     near = np.empty(total if rays > 0 else 0)
@@ -78,9 +80,9 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
             _set_ring(surface, v, first[v], angle)
         reached[0] = v
         count = march(
-            surface.edge_offsets,
-            surface.edge_ends,
-            surface.edge_lengths,
+            surface.line_offsets,
+            surface.line_ends,
+            surface.line_lengths,
             surface.longest_edges,
             surface.corner_offsets,
             surface.corner_ends,
@@ -88,14 +90,16 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
             surface.beyond_offsets,
             surface.beyond_ends,
             surface.beyond_places,
+            surface.step,
             POINT,
             reach,
             distance,
             settled,
             angle,
-            heap,
-            keys,
-            place,
+            heads,
+            queue,
+            following,
+            improved,
             reached,
             1,
         )
@@ -108,13 +112,13 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
                 y = surface.vertices[v, 1] - surface.vertices[w, 1]
                 z = surface.vertices[v, 2] - surface.vertices[w, 2]
                 distance[w] = max(distance[w], np.sqrt(x * x + y * y + z * z))
-                heap[inside] = w
+                within[inside] = w
                 inside += 1
             else:
                 distance[w] = np.inf
                 if turning:
                     angle[w] = np.nan
-        members = np.sort(heap[:inside])
+        members = np.sort(within[:inside])
         if filled + inside > capacity:
             capacity = max(2 * capacity, filled + inside)
             neighbours = _grown(neighbours, filled, capacity)
@@ -166,14 +170,16 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
                     tables[7],
                     tables[8],
                     tables[9],
+                    surface.step,
                     LINE,
                     np.inf,
                     near,
                     settled,
                     nowhere,
-                    heap,
-                    keys,
-                    place,
+                    heads,
+                    queue,
+                    following,
+                    improved,
                     reached,
                     count,
                 )
@@ -220,9 +226,9 @@ def _within(surface, members, local):  # type: ignore[no-untyped-def]
     """The tables for marching of the members alone, which have the numbers `local`: they fit the cache."""
     if len(members) == len(surface.vertices):
         return (
-            surface.edge_offsets,
-            surface.edge_ends,
-            surface.edge_lengths,
+            surface.line_offsets,
+            surface.line_ends,
+            surface.line_lengths,
             surface.longest_edges,
             surface.corner_offsets,
             surface.corner_ends,
@@ -231,13 +237,13 @@ def _within(surface, members, local):  # type: ignore[no-untyped-def]
             surface.beyond_ends,
             surface.beyond_places,
         )
-    edge_offsets, edges = _edges_within(surface.edge_offsets, surface.edge_ends, members, local)
+    line_offsets, lines = _edges_within(surface.line_offsets, surface.line_ends, members, local)
     corner_offsets, corners = _pairs_within(surface.corner_offsets, surface.corner_ends, members, local)
     beyond_offsets, beyond = _pairs_within(surface.beyond_offsets, surface.beyond_ends, members, local)
     return (
-        edge_offsets,
-        local[surface.edge_ends[edges]].astype(np.uint32),
-        surface.edge_lengths[edges],
+        line_offsets,
+        local[surface.line_ends[lines]].astype(np.uint32),
+        surface.line_lengths[lines],
         surface.longest_edges[members],
         corner_offsets,
         _renamed(surface.corner_ends, corners, local),

@@ -17,6 +17,8 @@ FLAT = 1e-9
 RIGHT = 1 - 1e-9
 """A right angle counts as obtuse, for all that rounding does to it."""
 MOST_UNFOLDINGS = 64
+STEPS_IN_EDGE = 16.0
+MOST_BUCKETS = 1024.0
 
 
 class Surface(NamedTuple):
@@ -31,17 +33,17 @@ class Surface(NamedTuple):
     """`[F, 3]`."""
     across: np.ndarray
     """`[F, 3]`: the face beyond the edge that lies opposite corner `i`, or −1."""
-    edge_offsets: np.ndarray
-    edge_ends: np.ndarray
-    edge_lengths: np.ndarray
-    """Edges out of each vertex, and straight lines over unfolded obtuse triangles; these are negative."""
+    line_offsets: np.ndarray
+    line_ends: np.ndarray
+    line_lengths: np.ndarray
+    """Edges that no face with an area has, and lines over unfolded obtuse triangles; these are negative."""
     longest_edges: np.ndarray
-    """`[V]`: the longest of these; 0 where there are none."""
+    """`[V]`: the longest edge or line out of each vertex; 0 where there are none."""
     corner_offsets: np.ndarray
     corner_ends: np.ndarray
     """`[corners, 2]`: the other two vertices, p and q, of each face at the vertex."""
     corner_places: np.ndarray
-    """`[corners, 6]`: the lengths of the edges to p and q, cosine and sine of the angle, 1 / the lengths.
+    """`[corners, 4]`: the lengths of the edges to p and to q, cosine and sine of the angle between.
 
     The first is negative if the corner at q is obtuse, the second if that at p is: a front may reach an
     obtuse corner before it has reached both others.
@@ -62,6 +64,12 @@ class Surface(NamedTuple):
     """`[V]`: total angle."""
     fan_closed: np.ndarray
     """`[V]`: whether the fan comes back to where it started."""
+    step: float
+    """Distances that differ by less may be visited in any order: a small part of an edge."""
+    buckets: int
+    """A power of two; so many steps are longer than the longest edge, unless that is very long."""
+    widest: int
+    """So many others at the most are reached from one vertex, each by each of its ways counted."""
 
 
 def surface_of(mesh: Mesh) -> Surface:
@@ -70,37 +78,67 @@ def surface_of(mesh: Mesh) -> Surface:
     proper = (faces[:, 0] != faces[:, 1]) & (faces[:, 1] != faces[:, 2]) & (faces[:, 2] != faces[:, 0])
     faces = np.ascontiguousarray(faces[proper])
     across, manifold = _faces_across(vertices, faces)
-    edges = mesh.edges
-    lengths = np.linalg.norm(vertices[edges[:, 0]] - vertices[edges[:, 1]], axis=1)
-    shortcuts, shortcut_lengths, pairs, places = _unfold_obtuse(vertices, faces, across, manifold)
-    edge_offsets, order = _grouped(np.concatenate([edges[:, 0], edges[:, 1], shortcuts[:, 0]]), len(vertices))
-    edge_ends = np.concatenate([edges[:, 1], edges[:, 0], shortcuts[:, 1]])[order]
-    edge_lengths = np.concatenate([lengths, lengths, -shortcut_lengths])[order]
-    longest = np.zeros(len(vertices))
-    np.maximum.at(longest, np.repeat(np.arange(len(vertices)), np.diff(edge_offsets)), np.abs(edge_lengths))
-    beyond_offsets, by_vertex = _grouped(pairs[:, 0], len(vertices))
     fan_offsets, corners = _grouped(faces.ravel(), len(vertices))
-    fans = _fans(vertices, faces, fan_offsets, corners)
+    fan_faces, fan_corners, fan_starts, fan_turned, fan_totals, fan_closed = _fans(
+        vertices, faces, fan_offsets, corners
+    )
     corner_places = _corner_places(vertices, faces, corners)
     kept = corner_places[:, 3] > 0
+    corner_places = corner_places[kept]
     corner_ends = np.stack([np.roll(faces, -1, axis=1).ravel(), np.roll(faces, -2, axis=1).ravel()], axis=1)
+    corner_ends = corner_ends[corners[kept]]
+    corner_starts = faces.ravel()[corners[kept]]
+    shortcuts, shortcut_lengths, pairs, places = _unfold_obtuse(vertices, faces, across, manifold)
+    loose = _loose_edges(mesh.edges, corner_starts, corner_ends)
+    loose_lengths = np.linalg.norm(vertices[loose[:, 0]] - vertices[loose[:, 1]], axis=1)
+    lines = np.concatenate([loose, shortcuts])
+    line_offsets, order = _grouped(lines[:, 0], len(vertices))
+    line_lengths = np.concatenate([loose_lengths, -shortcut_lengths])[order]
+    longest = np.zeros(len(vertices))
+    np.maximum.at(longest, lines[order, 0], np.abs(line_lengths))
+    np.maximum.at(longest, corner_starts, np.abs(corner_places[:, :2]).max(axis=1, initial=0.0))
+    beyond_offsets, by_vertex = _grouped(pairs[:, 0], len(vertices))
+    step, buckets = _steps(np.concatenate([np.abs(corner_places[:, :2]).ravel(), np.abs(line_lengths)]))
     return Surface(
         vertices,
         faces,
         across,
-        edge_offsets.astype(np.uint32),
-        edge_ends.astype(np.uint32),
-        edge_lengths,
+        line_offsets.astype(np.uint32),
+        lines[order, 1].astype(np.uint32),
+        line_lengths,
         longest,
         np.concatenate([[0], np.cumsum(kept)])[fan_offsets].astype(np.uint32),
-        corner_ends[corners[kept]].astype(np.uint32),
-        corner_places[kept],
+        corner_ends.astype(np.uint32),
+        corner_places,
         beyond_offsets.astype(np.uint32),
         pairs[by_vertex, 1:].astype(np.uint32),
         np.ascontiguousarray(places[by_vertex]),
         fan_offsets,
-        *fans,
+        fan_faces,
+        fan_corners,
+        fan_starts,
+        fan_turned,
+        fan_totals,
+        fan_closed,
+        step,
+        buckets,
+        int(np.max(2 * np.diff(fan_offsets) + np.diff(beyond_offsets) + np.diff(line_offsets))) + 1,
     )
+
+
+def _loose_edges(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Those of the edges, in both directions, that lead from none of the corners to one of its ends."""
+    both = np.concatenate([edges, edges[:, ::-1]])
+    count = int(both.max(initial=0)) + 1
+    return both[~np.isin(both @ [count, 1], np.repeat(starts, 2) * count + ends.ravel())]
+
+
+def _steps(lengths: np.ndarray) -> tuple[float, int]:
+    step = float(np.mean(lengths)) / STEPS_IN_EDGE if len(lengths) else 0.0
+    if step == 0:
+        return 1.0, 2
+    wanted = min(MOST_BUCKETS, float(lengths.max()) / step + 2)
+    return step, 1 << int(np.ceil(np.log2(wanted)))
 
 
 def _grouped(keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -192,7 +230,7 @@ def _corner_opposite(faces, face, a, b):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _corner_places(vertices, faces, corners):  # type: ignore[no-untyped-def]
     """See `Surface.corner_places`; the sine is 0 where the triangle has no area to speak of."""
-    places = np.zeros((len(corners), 6))
+    places = np.zeros((len(corners), 4))
     for i in range(len(corners)):
         face, corner = corners[i] // 3, corners[i] % 3
         v, p, q = faces[face, corner], faces[face, (corner + 1) % 3], faces[face, (corner + 2) % 3]
@@ -210,8 +248,6 @@ def _corner_places(vertices, faces, corners):  # type: ignore[no-untyped-def]
         places[i, 1] = -vq if (vp * vp + pq * pq) * RIGHT < vq * vq else vq
         places[i, 2] = x / vq
         places[i, 3] = y / vq
-        places[i, 4] = 1 / vp
-        places[i, 5] = 1 / vq
     return places
 
 
