@@ -108,6 +108,7 @@ def _logarithmic(mesh: Mesh, own: dict[str, np.ndarray]) -> dict[str, np.ndarray
         solver = potpourri3d.MeshVectorHeatSolver(mesh.vertices, mesh.faces.astype(np.int32))
     except (ImportError, RuntimeError, ValueError):
         return {}
+    tables = mesh.surface.tables
     rho, theta = own["rho"].copy(), own["theta"].copy()
     for v in range(len(mesh.vertices)):
         row = slice(own["row_offsets"][v], own["row_offsets"][v + 1])
@@ -116,7 +117,7 @@ def _logarithmic(mesh: Mesh, own: dict[str, np.ndarray]) -> dict[str, np.ndarray
         if not np.isfinite(plane).all():
             continue
         angle = np.arctan2(plane[:, 1], plane[:, 0])
-        ring = mesh.surface.corner_ends[slice(*mesh.surface.corner_offsets[v : v + 2])]
+        ring = tables.corner_ends[slice(*tables.corner_offsets[v : v + 2])]
         turn = (theta[row] - angle)[np.isin(neighbours, ring)]
         angle += np.angle(np.exp(1j * turn[np.isfinite(turn)]).sum())
         rho[row] = np.linalg.norm(plane, axis=1)

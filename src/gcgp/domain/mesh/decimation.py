@@ -19,20 +19,22 @@ TOWARDS_VERTICES = 1e-2
 def decimate(mesh: Mesh, vertices: int) -> Mesh:
     """The mesh with `vertices` vertices, by quadric edge collapse (Garland and Heckbert 1997).
 
-    Vertices of no face are not part of the surface and are dropped first; a mesh that has at most
+    Vertices of no face and faces that name a vertex twice are no part of the surface and are dropped; a mesh that has at most
     `vertices` vertices is returned as it is. A collapse that would change the topology, fold the surface
     over or leave a duplicate face is not made (the link condition of Dey et al. 1999), so that a manifold
     stays one. Where no other collapse is left, a warning tells the number that was reached.
 
-    The result does not depend on the scale of the mesh, and is the same each time.
+    The result is the same each time.
     """
     if vertices < 1:
         raise ValueError(f"vertices={vertices!r}: expected a positive number")
     if len(mesh.vertices) <= vertices:
         return mesh
-    if len(mesh.faces) == 0:
-        raise ValueError(f"mesh {mesh.name!r}: it has no faces, so there is nothing to decimate")
-    used, faces = np.unique(mesh.faces, return_inverse=True)
+    i, j, k = mesh.faces.T
+    proper = mesh.faces[(i != j) & (j != k) & (k != i)]
+    if len(proper) == 0:
+        raise ValueError(f"mesh {mesh.name!r}: it has no faces of three vertices, nothing to decimate")
+    used, faces = np.unique(proper, return_inverse=True)
     faces = faces.reshape(-1, 3)
     centre = mesh.vertices[used].mean(axis=0)
     size = np.ptp(mesh.vertices[used], axis=0).max() or 1.0
@@ -102,10 +104,6 @@ def _collapse(places, faces, quadrics, target):  # type: ignore[no-untyped-def]
     last = np.full(V, -1)
     following = np.full(3 * F, -1)
     for f in range(F):
-        a, b, c = faces[f, 0], faces[f, 1], faces[f, 2]
-        if a == b or b == c or c == a:
-            faces[f, 0] = -1
-            continue
         for i in range(3):
             v = faces[f, i]
             if first[v] < 0:

@@ -12,6 +12,8 @@ roughly in the order of their distance; one that is improved later is visited ag
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -23,6 +25,33 @@ CORRECTION = 1 - 1e-6
 """The same for a vertex that the front has passed: what follows from it has to be done again."""
 MOST_VISITS = 50
 """Times the number of vertices; after that, fronts follow edges alone, which comes to an end."""
+
+
+class Room(NamedTuple):
+    """Arrays to work in, which a march leaves as it finds them; some are of interest to nobody else."""
+
+    settled: np.ndarray
+    """`[V]`, infinite: distances at which vertices have been visited."""
+    heads: np.ndarray
+    """`[buckets]`, −1: the first place of the queue that belongs to each bucket."""
+    queue: np.ndarray
+    following: np.ndarray
+    """Who waits in each place, and the next place of the same bucket."""
+    improved: np.ndarray
+    """`[widest]`: who has been improved by the vertex that is visited."""
+
+
+@njit(cache=True, nogil=True)
+def room_for(surface):  # type: ignore[no-untyped-def]
+    """Room for marches on a surface, or on a part of it."""
+    total = len(surface.vertices)
+    return Room(
+        np.full(total, np.inf),
+        np.full(surface.buckets, -1, dtype=np.int32),
+        np.empty(2 * total, dtype=np.uint32),
+        np.empty(2 * total, dtype=np.int32),
+        np.empty(surface.widest, dtype=np.uint32),
+    )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -65,41 +94,21 @@ def _put_all(heads, queue, following, distance, now, inverse, reached, count):  
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def march(  # type: ignore[no-untyped-def]
-    line_offsets,
-    line_ends,
-    line_lengths,
-    longest_edges,
-    corner_offsets,
-    corner_ends,
-    corner_places,
-    beyond_offsets,
-    beyond_ends,
-    beyond_places,
-    step,
-    front,
-    radius,
-    distance,
-    settled,
-    angle,
-    heads,
-    queue,
-    following,
-    improved,
-    reached,
-    sources,
-):
+def march(tables, step, front, radius, distance, angle, room, reached, sources):  # type: ignore[no-untyped-def]
     """March from the first `sources` of `reached`; return how many vertices have been reached.
 
-    The tables are those of a `Surface`. `distance` holds the values at the sources, and infinity elsewhere.
-    All vertices whose distance has been set come out in `reached`, those beyond the radius among
-    them, whose distances are not final. If `angle` has entries, it carries the direction in which the way
-    left the one source; at the source's neighbours it is given, elsewhere NaN.
-
-    Vertices wait in buckets of distances, `step` wide, in no order. `settled` (infinite), `heads` (−1; one
-    for each bucket), `queue` and `following` (a place for each vertex at least) and `improved` (as wide as
-    the surface) are room to work in; the first two are left as they were.
+    `distance` holds the values at the sources, and infinity elsewhere. All vertices whose distance has been
+    set come out in `reached`, those beyond the radius among them, whose distances are not final. If `angle`
+    has entries, it carries the direction in which the way left the one source; at the source's neighbours
+    it is given, elsewhere NaN. Vertices wait in buckets of distances, `step` wide, in no order.
     """
+    line_offsets, line_ends, line_lengths = tables.line_offsets, tables.line_ends, tables.line_lengths
+    corner_offsets, corner_ends = tables.corner_offsets, tables.corner_ends
+    corner_places, longest_edges = tables.corner_places, tables.longest_edges
+    beyond_offsets, beyond_ends = tables.beyond_offsets, tables.beyond_ends
+    beyond_places = tables.beyond_places
+    settled, heads, improved = room.settled, room.heads, room.improved
+    queue, following = room.queue, room.following
     turning = len(angle) > 0
     source = reached[0]
     inverse = 1 / step
@@ -267,30 +276,8 @@ def march_whole(surface, sources, starts, front, radius):  # type: ignore[no-unt
             reached[count] = sources[i]
             count += 1
         distance[sources[i]] = min(distance[sources[i]], starts[i])
-    march(
-        surface.line_offsets,
-        surface.line_ends,
-        surface.line_lengths,
-        surface.longest_edges,
-        surface.corner_offsets,
-        surface.corner_ends,
-        surface.corner_places,
-        surface.beyond_offsets,
-        surface.beyond_ends,
-        surface.beyond_places,
-        surface.step,
-        front,
-        radius,
-        distance,
-        np.full(total, np.inf),
-        np.empty(0),
-        np.full(surface.buckets, -1, dtype=np.int32),
-        np.empty(2 * total, dtype=np.uint32),
-        np.empty(2 * total, dtype=np.int32),
-        np.empty(surface.widest, dtype=np.uint32),
-        reached,
-        count,
-    )
+    room = room_for(surface)
+    march(surface.tables, surface.step, front, radius, distance, np.empty(0), room, reached, count)
     for v in range(total):
         if distance[v] > radius:
             distance[v] = np.inf

@@ -10,8 +10,8 @@ import numba
 import numpy as np
 from numba import njit
 
-from gcgp.domain.mesh.marching import LINE, POINT, march
-from gcgp.domain.mesh.surface import Surface
+from gcgp.domain.mesh.marching import LINE, POINT, march, room_for
+from gcgp.domain.mesh.surface import Surface, Tables
 from gcgp.domain.mesh.tracing import sector_ends, trace
 
 SOURCES_AT_ONCE = 32
@@ -53,11 +53,7 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
     total = len(surface.vertices)
     distance = np.full(total, np.inf)
     angle = np.full(total if turning else 0, np.nan)
-    settled = np.full(total, np.inf)
-    heads = np.full(surface.buckets, -1, dtype=np.int32)
-    queue = np.empty(2 * total, dtype=np.uint32)
-    following = np.empty(2 * total, dtype=np.int32)
-    improved = np.empty(surface.widest, dtype=np.uint32)
+    room = room_for(surface)
     within = np.empty(total, dtype=np.uint32)
     reached = np.empty(total, dtype=np.uint32)
     local = np.full(total if rays > 0 else 0, -1, dtype=np.int32)
@@ -79,30 +75,7 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
         if turning:
             _set_ring(surface, v, first[v], angle)
         reached[0] = v
-        count = march(
-            surface.line_offsets,
-            surface.line_ends,
-            surface.line_lengths,
-            surface.longest_edges,
-            surface.corner_offsets,
-            surface.corner_ends,
-            surface.corner_places,
-            surface.beyond_offsets,
-            surface.beyond_ends,
-            surface.beyond_places,
-            surface.step,
-            POINT,
-            reach,
-            distance,
-            settled,
-            angle,
-            heads,
-            queue,
-            following,
-            improved,
-            reached,
-            1,
-        )
+        count = march(surface.tables, surface.step, POINT, reach, distance, angle, room, reached, 1)
         inside = 0
         for i in range(count):
             w = reached[i]
@@ -144,7 +117,7 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
         if rays > 0:
             for i in range(inside):
                 local[members[i]] = i
-            tables = _within(surface, members, local)
+            tables = _within(surface.tables, members, local)
             for j in range(rays):
                 stamp += 1
                 direction = first[v] + surface.fan_totals[v] * j / rays
@@ -159,30 +132,7 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
                         near[w] = 0.0
                         reached[count] = w
                         count += 1
-                march(
-                    tables[0],
-                    tables[1],
-                    tables[2],
-                    tables[3],
-                    tables[4],
-                    tables[5],
-                    tables[6],
-                    tables[7],
-                    tables[8],
-                    tables[9],
-                    surface.step,
-                    LINE,
-                    np.inf,
-                    near,
-                    settled,
-                    nowhere,
-                    heads,
-                    queue,
-                    following,
-                    improved,
-                    reached,
-                    count,
-                )
+                march(tables, surface.step, LINE, np.inf, near, nowhere, room, reached, count)
                 for i in range(inside):
                     apart[filled + i, j] = min(near[i], rho[filled + i])  # the vertex is on every ray
             for i in range(inside):
@@ -222,41 +172,30 @@ def _unset_ring(surface, v, angle):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _within(surface, members, local):  # type: ignore[no-untyped-def]
+def _within(tables, members, local):  # type: ignore[no-untyped-def]
     """The tables for marching of the members alone, which have the numbers `local`: they fit the cache."""
-    if len(members) == len(surface.vertices):
-        return (
-            surface.line_offsets,
-            surface.line_ends,
-            surface.line_lengths,
-            surface.longest_edges,
-            surface.corner_offsets,
-            surface.corner_ends,
-            surface.corner_places,
-            surface.beyond_offsets,
-            surface.beyond_ends,
-            surface.beyond_places,
-        )
-    line_offsets, lines = _edges_within(surface.line_offsets, surface.line_ends, members, local)
-    corner_offsets, corners = _pairs_within(surface.corner_offsets, surface.corner_ends, members, local)
-    beyond_offsets, beyond = _pairs_within(surface.beyond_offsets, surface.beyond_ends, members, local)
-    return (
+    if len(members) == len(local):
+        return tables
+    line_offsets, lines = _within_of(tables.line_offsets, tables.line_ends.reshape((-1, 1)), members, local)
+    corner_offsets, corners = _within_of(tables.corner_offsets, tables.corner_ends, members, local)
+    beyond_offsets, beyond = _within_of(tables.beyond_offsets, tables.beyond_ends, members, local)
+    return Tables(
         line_offsets,
-        local[surface.line_ends[lines]].astype(np.uint32),
-        surface.line_lengths[lines],
-        surface.longest_edges[members],
+        local[tables.line_ends[lines]].astype(np.uint32),
+        tables.line_lengths[lines],
+        tables.longest_edges[members],
         corner_offsets,
-        _renamed(surface.corner_ends, corners, local),
-        surface.corner_places[corners],
+        _renamed(tables.corner_ends, corners, local),
+        tables.corner_places[corners],
         beyond_offsets,
-        _renamed(surface.beyond_ends, beyond, local),
-        surface.beyond_places[beyond],
+        _renamed(tables.beyond_ends, beyond, local),
+        tables.beyond_places[beyond],
     )
 
 
 @njit(cache=True, nogil=True)
-def _edges_within(offsets, ends, members, local):  # type: ignore[no-untyped-def]
-    """Offsets and numbers of the edges of the members that end at members."""
+def _within_of(offsets, ends, members, local):  # type: ignore[no-untyped-def]
+    """Offsets and numbers of those rows of `ends` that belong to members and hold nobody else."""
     most = np.int64(0)
     for i in range(len(members)):
         most += np.int64(offsets[members[i] + 1]) - np.int64(offsets[members[i]])
@@ -264,26 +203,12 @@ def _edges_within(offsets, ends, members, local):  # type: ignore[no-untyped-def
     inner = np.zeros(len(members) + 1, dtype=np.uint32)
     count = 0
     for i in range(len(members)):
-        for e in range(offsets[members[i]], offsets[members[i] + 1]):
-            chosen[count] = e
-            count += local[ends[e]] >= 0
-        inner[i + 1] = count
-    return inner, chosen[:count]
-
-
-@njit(cache=True, nogil=True)
-def _pairs_within(offsets, ends, members, local):  # type: ignore[no-untyped-def]
-    """The same for pairs of ends, both of which must be members."""
-    most = np.int64(0)
-    for i in range(len(members)):
-        most += np.int64(offsets[members[i] + 1]) - np.int64(offsets[members[i]])
-    chosen = np.empty(most + 1, dtype=np.int64)
-    inner = np.zeros(len(members) + 1, dtype=np.uint32)
-    count = 0
-    for i in range(len(members)):
-        for e in range(offsets[members[i]], offsets[members[i] + 1]):
-            chosen[count] = e
-            count += local[ends[e, 0]] >= 0 and local[ends[e, 1]] >= 0
+        for row in range(offsets[members[i]], offsets[members[i] + 1]):
+            chosen[count] = row
+            inside = True
+            for k in range(ends.shape[1]):
+                inside &= local[ends[row, k]] >= 0
+            count += inside
         inner[i + 1] = count
     return inner, chosen[:count]
 

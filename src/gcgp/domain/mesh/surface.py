@@ -21,18 +21,12 @@ STEPS_IN_EDGE = 16.0
 MOST_BUCKETS = 1024.0
 
 
-class Surface(NamedTuple):
-    """See `surface_of`. Ranges `*_offsets[v]:*_offsets[v + 1]` belong to vertex `v`.
+class Tables(NamedTuple):
+    """What a front reads that marches over a mesh; ranges `*_offsets[v]:*_offsets[v + 1]` are of vertex `v`.
 
-    What the innermost loops read is unsigned: Numba need not ask whether an index counts from the end.
+    Numbers are unsigned: Numba need not ask whether an index counts from the end.
     """
 
-    vertices: np.ndarray
-    """`[V, 3]`."""
-    faces: np.ndarray
-    """`[F, 3]`."""
-    across: np.ndarray
-    """`[F, 3]`: the face beyond the edge that lies opposite corner `i`, or −1."""
     line_offsets: np.ndarray
     line_ends: np.ndarray
     line_lengths: np.ndarray
@@ -53,6 +47,18 @@ class Surface(NamedTuple):
     """`[pairs, 2]`: p and q, which unfolded make a triangle with the vertex; q has an obtuse corner."""
     beyond_places: np.ndarray
     """`[pairs, 3]`: with the vertex at (0, 0) and p at (a, 0), q lies at (b, c), c > 0."""
+
+
+class Surface(NamedTuple):
+    """See `surface_of`. The range `fan_offsets[v]:fan_offsets[v + 1]` belongs to vertex `v`."""
+
+    vertices: np.ndarray
+    """`[V, 3]`."""
+    faces: np.ndarray
+    """`[F, 3]`."""
+    across: np.ndarray
+    """`[F, 3]`: the face beyond the edge that lies opposite corner `i`, or −1."""
+    tables: Tables
     fan_offsets: np.ndarray
     fan_faces: np.ndarray
     fan_corners: np.ndarray
@@ -99,10 +105,7 @@ def surface_of(mesh: Mesh) -> Surface:
     np.maximum.at(longest, corner_starts, np.abs(corner_places[:, :2]).max(axis=1, initial=0.0))
     beyond_offsets, by_vertex = _grouped(pairs[:, 0], len(vertices))
     step, buckets = _steps(np.concatenate([np.abs(corner_places[:, :2]).ravel(), np.abs(line_lengths)]))
-    return Surface(
-        vertices,
-        faces,
-        across,
+    tables = Tables(
         line_offsets.astype(np.uint32),
         lines[order, 1].astype(np.uint32),
         line_lengths,
@@ -113,6 +116,12 @@ def surface_of(mesh: Mesh) -> Surface:
         beyond_offsets.astype(np.uint32),
         pairs[by_vertex, 1:].astype(np.uint32),
         np.ascontiguousarray(places[by_vertex]),
+    )
+    return Surface(
+        vertices,
+        faces,
+        across,
+        tables,
         fan_offsets,
         fan_faces,
         fan_corners,
