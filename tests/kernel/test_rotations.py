@@ -6,7 +6,9 @@ from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel
 
 from gcgp.kernel import RotationPooled, sums
 from gcgp.kernel.base import evaluate, prior_variance
+from gcgp.kernel.correlation import Correlation
 from gcgp.kernel.description import build, describe
+from gcgp.patches import Patches
 from gcgp.weighting.polar import angular_rotations
 from slow_reference import ragged_patches
 
@@ -89,3 +91,55 @@ def test_a_description_builds_a_twin(pooled):
     twin.load_state_dict(pooled.state_dict())
     x = ragged_patches([4]).values
     torch.testing.assert_close(evaluate(twin, x, x), evaluate(pooled, x, x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("turns", [2, 3, 6, 7])
+@pytest.mark.parametrize("fixed", [0, 2])
+def test_exponents_for_all_turns_at_once_are_those_of_the_turned_patches(turns, fixed):
+    rotations = angular_rotations(2, turns)
+    rotations = torch.cat([rotations, torch.arange(2 * turns, 2 * turns + fixed).expand(turns, -1)], dim=1)
+    random = torch.Generator().manual_seed(turns)
+    x, y = (torch.randn(n, 2 * turns + fixed, generator=random, dtype=torch.float64) for n in (4, 5))
+    lengthscale = torch.cat(
+        [torch.full((turns,), s) for s in (0.7, 1.9)] + [torch.full((fixed,), 1.3)]
+    ).double()
+    actual = Correlation.of(x, y, lengthscale, rotations).exponents(slice(1, 4), slice(0, 3))
+    for s in range(turns):
+        offsets = (x[1:4, None] - y[None, :3][..., rotations[s]]) / lengthscale
+        torch.testing.assert_close(actual[s], -0.5 * offsets.square().sum(-1))
+
+
+def test_rotations_that_are_no_rings_have_no_quick_way():
+    x = torch.randn(3, 4)
+    swap = torch.tensor([[0, 1, 2, 3], [1, 0, 2, 3], [0, 1, 3, 2]])
+    assert Correlation.of(x, x, torch.ones(()), swap) is None
+    assert Correlation.of(x, x, torch.tensor([1.0, 2.0, 1.0, 1.0]), angular_rotations(1, 4)) is None
+    assert Correlation.of(x, x, torch.ones(()), angular_rotations(4, 1)) is None
+
+
+@pytest.mark.parametrize("turns", [4, 5])
+def test_half_of_the_turns_stand_for_all_in_a_double_sum(turns):
+    base = RBFKernel().double()
+    kernel = RotationPooled(base, angular_rotations(1, turns)).double()
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(6, turns, generator=random, dtype=torch.float64)
+    chosen, weights = kernel.half_of_them()
+    assert len(chosen) == turns // 2 + 1
+    assert float(weights.sum()) == pytest.approx(1)
+    some = sum(
+        w * evaluate(base, x, x[:, kernel.rotations[s]]).sum() for s, w in zip(chosen, weights, strict=True)
+    )
+    torch.testing.assert_close(some, evaluate(kernel, x, x).sum())
+
+
+def test_float32_is_close_to_float64(pooled):
+    patches = ragged_patches([30, 12])
+    with torch.no_grad():
+        exact = sums.kfu(pooled, patches, patches.values[:9]), sums.kff_diagonal(pooled, patches)
+        single = Patches(
+            patches.values.float(), patches.multiplicity.float(), patches.offsets, patches.vertices
+        )
+        pooled.float()
+        quick = sums.kfu(pooled, single, single.values[:9]), sums.kff_diagonal(pooled, single)
+    for a, b in zip(quick, exact, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-5)

@@ -55,7 +55,7 @@ def test_evidence_moves_with_its_vertex(model):
     np.testing.assert_allclose(moved_mean, mean[order], atol=1e-3 * np.abs(mean).max())
     np.testing.assert_allclose(moved_std, std[order], atol=1e-2 * std.max())
     latent = classify.predict_latent(describe.transform(UNSEEN[:1]))[0]
-    np.testing.assert_allclose(mean.sum(axis=0), latent, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(mean.sum(axis=0), latent, rtol=1e-3, atol=5e-3)  # in float32
 
 
 def test_a_pipeline_comes_back_from_its_file(model, tmp_path):

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from gcgp.kernel.base import distance_form, evaluate, paired
+from gcgp.kernel.correlation import Correlation
 from gcgp.kernel.rotations import RotationPooled
 from gcgp.patches import Patches
 
@@ -87,7 +88,11 @@ def _scaled_with_norms(
 def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
     """Kuf transposed: for each signal and inducing patch, Σ_v m_v k_g(Z[v], U)."""
     if type(kernel) is RotationPooled:
-        return kernel.pooled(kfu(kernel.base_kernel, patches, kernel.turned(inducing)))
+        turning = _turning(kernel, patches.values, inducing)
+        if turning is None or patches.multiplicity.requires_grad:
+            return kernel.pooled(kfu(kernel.base_kernel, patches, kernel.turned(inducing)))
+        weights = torch.full((kernel.turns,), 1 / kernel.turns, dtype=inducing.dtype)
+        return _turned_sums(turning, weights, patches, slice(None)).to(inducing.dtype) * turning.scale
     blocks = _blocks(kernel, patches.values, inducing)
     return _sums(blocks, patches, slice(None), len(inducing)) * blocks.scale
 
@@ -120,12 +125,16 @@ def kff_diagonal(
     if draws is not None and draws < 2:
         raise ValueError(f"draws={draws!r}: an estimate needs two patches at least")
     if type(kernel) is RotationPooled:
+        turning = None if draws is not None else _turning(kernel, patches.values, patches.values)
+        if turning is not None and not patches.multiplicity.requires_grad:
+            turns, weights = kernel.half_of_them()
+            return _turned_diagonal(turning, turns, weights.to(patches.values.dtype), patches)
         # A single turn makes the sum unsymmetric in its two patches; all turns together do not.
-        turns = [
+        parts = [
             _diagonal(kernel.base_kernel, patches, patches.values[:, turn], draws, seed, first)
             for turn in kernel.rotations
         ]
-        return torch.stack(turns).mean(dim=0)
+        return torch.stack(parts).mean(dim=0)
     return _diagonal(kernel, patches, patches.values, draws, seed, first)
 
 
@@ -157,6 +166,67 @@ def _diagonal(
             0, signals, _sampled(kernel, blocks, patches, others, signals, draws, seed, first)
         )
     return out
+
+
+@dataclass(frozen=True)
+class _Turning:
+    """k_g between rows of x and all rotations of rows of y, divided by `scale`."""
+
+    correlation: Correlation
+    of_squared_distance: Callable[[Tensor], Tensor] | None
+    scale: Tensor | float
+
+
+def _turning(kernel: RotationPooled, x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]) -> _Turning | None:
+    """The quick way to all rotations at once, without gradients, if the base kernel has one."""
+    form = distance_form(kernel.base_kernel)
+    recomputed = torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *kernel.parameters()))
+    if form is None or form.kink or recomputed:
+        return None
+    lengthscale = form.lengthscale.detach().to(x.dtype)
+    correlation = Correlation.of(x.detach(), y.detach(), lengthscale, kernel.rotations)
+    scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
+    return None if correlation is None else _Turning(correlation, form.of_squared_distance, scale)
+
+
+def _turned_sums(
+    turning: _Turning,
+    weights: Float[Tensor, "S"],
+    patches: Patches,
+    columns: slice,
+    turns: Int[Tensor, "S"] | slice = slice(None),
+    rows: slice = slice(None),
+) -> Float[Tensor, "N q"]:
+    """Σ over turns and over each signal's patches, among some rows, of weight × multiplicity × kernel."""
+    start, stop, _ = rows.indices(len(patches.values))
+    width = turning.correlation.right[:, :, columns].shape[2]
+    signal_of, m = patches.signal_of, patches.multiplicity
+    out = torch.zeros(len(patches), width, dtype=torch.float64)
+    step = max(1, BLOCK_ELEMENTS // max(1, width * len(weights)))
+    for at in range(start, stop, step):
+        part = slice(at, min(at + step, stop))
+        exponents = turning.correlation.exponents(part, columns, turns).flatten(0, 1)
+        factor = (weights[:, None] * m[part]).flatten()
+        signals = signal_of[part].repeat(len(weights))
+        h = turning.of_squared_distance
+        if h is None and exponents.dtype == torch.float32 and exponents.device.type == "cpu":
+            _add_exponentials(exponents, factor, signals, out)
+            continue
+        values = exponents.exp_() if h is None else h(exponents.mul_(-2.0).clamp_min_(0.0))
+        out.index_add_(0, signals, (values * factor[:, None]).double())
+    return out
+
+
+def _turned_diagonal(
+    turning: _Turning, turns: Int[Tensor, "S"], weights: Float[Tensor, "S"], patches: Patches
+) -> Float[Tensor, "N"]:
+    """The double sum over each signal's own patches and their turns."""
+    out = torch.zeros(len(patches), dtype=torch.float64)
+    for n, (start, stop) in enumerate(_segments(patches)):
+        own = slice(start, stop)
+        sums = _turned_sums(turning, weights, patches, own, turns, own)[n]
+        out[n] = sums @ patches.multiplicity[own].double()
+    return out.to(patches.values.dtype) * turning.scale
 
 
 def _segments(patches: Patches) -> Iterator[tuple[int, int]]:

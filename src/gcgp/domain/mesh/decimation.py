@@ -19,10 +19,10 @@ TOWARDS_VERTICES = 1e-2
 def decimate(mesh: Mesh, vertices: int) -> Mesh:
     """The mesh with `vertices` vertices, by quadric edge collapse (Garland and Heckbert 1997).
 
-    Vertices of no face and faces that name a vertex twice are no part of the surface and are dropped; a mesh that has at most
-    `vertices` vertices is returned as it is. A collapse that would change the topology, fold the surface
-    over or leave a duplicate face is not made (the link condition of Dey et al. 1999), so that a manifold
-    stays one. Where no other collapse is left, a warning tells the number that was reached.
+    Vertices of no face and faces that name a vertex twice are no part of the surface and are dropped. A mesh
+    that has at most `vertices` vertices is returned as it is. A collapse that would change the topology,
+    fold the surface over or leave a duplicate face is not made (the link condition of Dey et al. 1999), so
+    that a manifold stays one. Where no other collapse is left, a warning tells the number that was reached.
 
     The result is the same each time.
     """
