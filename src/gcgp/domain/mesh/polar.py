@@ -58,7 +58,6 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
     reached = np.empty(total, dtype=np.uint32)
     local = np.full(total if rays > 0 else 0, -1, dtype=np.int32)
     near = np.empty(total if rays > 0 else 0)
-    nowhere = np.empty(0)
     path = np.empty(len(surface.faces) + 2 if rays > 0 else 0, dtype=np.int64)
     seen = np.zeros(len(surface.faces) if rays > 0 else 0, dtype=np.int64)
     counts = np.zeros(len(sources), dtype=np.int64)
@@ -118,28 +117,38 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
             for i in range(inside):
                 local[members[i]] = i
             tables = _within(surface.tables, members, local)
+            own = apart[filled : filled + inside]
             for j in range(rays):
                 stamp += 1
                 direction = first[v] + surface.fan_totals[v] * j / rays
                 if direction > surface.fan_totals[v] > 0:
                     direction -= surface.fan_totals[v]
                 length = trace(surface, v, direction, reach, seen, stamp, path)
-                near[:inside] = np.inf
-                count = 0
-                for i in range(length):
-                    w = local[path[i]]
-                    if w >= 0 and near[w] > 0:
-                        near[w] = 0.0
-                        reached[count] = w
-                        count += 1
-                march(tables, surface.step, LINE, np.inf, near, nowhere, room, reached, count)
-                for i in range(inside):
-                    apart[filled + i, j] = min(near[i], rho[filled + i])  # the vertex is on every ray
+                own[:, j] = _from_ray(
+                    tables, surface.step, path[:length], local, near[:inside], room, reached
+                )
+            for i in range(inside):
+                own[i] = np.minimum(own[i], rho[filled + i])  # the vertex is on every ray
             for i in range(inside):
                 local[members[i]] = -1
         counts[s] = inside
         filled += inside
     return counts, neighbours[:filled], rho[:filled], theta[:filled], apart[:filled]
+
+
+@njit(cache=True, nogil=True)
+def _from_ray(tables, step, path, local, near, room, reached):  # type: ignore[no-untyped-def]
+    """Distances of the members from those of the path that are among them."""
+    near[:] = np.inf
+    count = 0
+    for i in range(len(path)):
+        w = local[path[i]]
+        if w >= 0 and near[w] > 0:
+            near[w] = 0.0
+            reached[count] = w
+            count += 1
+    march(tables, step, LINE, np.inf, near, np.empty(0), room, reached, count)
+    return near
 
 
 @njit(cache=True, nogil=True)
