@@ -123,7 +123,7 @@ class GeometryVectors(SpectralDescriptor):
     Args:
         n_vectors: How many are kept, from the lowest frequencies; four in Walker & Glocker 2019.
         n_splines: Number of splines on the band; `None`: twice `n_vectors`, so that the lower half of it is
-            kept. The upper half tells more of the triangles than of the shape.
+            kept.
         eigenpairs: Of each mesh.
         percentile: Of the training eigenvalues, all meshes together, where the band ends.
         scale: `None` keeps the size of each mesh; `"area"` scales each to area 1.

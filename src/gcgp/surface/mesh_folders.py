@@ -79,7 +79,7 @@ def load_faust(folder: str | Path | None = None, vertices: int | None = None) ->
     They are .ply or .off files in `folder`, or else in the subfolder `faust` of the folder that the
     environment variable GCGP_DATA names; in either case also in the subfolders `registrations`,
     `training/registrations` and `shapes`. The makers give the data to those who register, for research
-    only (https://faust.is.tue.mpg.de). `vertices` decimates each mesh to that many (see `decimate`).
+    only. `vertices` decimates each mesh to that many (see `decimate`).
     """
     if not folder:
         if not os.environ.get(DATA_VARIABLE):
