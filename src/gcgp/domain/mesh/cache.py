@@ -20,8 +20,13 @@ LIMIT_VARIABLE = "GCGP_CACHE_LIMIT"
 """Environment variable: how many bytes the cache may take."""
 LIMIT = 4 << 30
 ENDING, PART = ".cache", ".part"
+SCAN_AFTER = 0.01
+"""The folder is looked through once this part of its limit has been written to it, and at first."""
 LEFT_OVER = 86_400.0
 """Seconds after which a file that was never finished is taken for that of a process that died."""
+
+unseen: dict[Path, int] = {}
+"""For each folder the bytes that this process has written since it last looked through it."""
 
 Part = str | int | float | bool | np.ndarray
 
@@ -55,7 +60,11 @@ def cached(parts: Sequence[Part], compute: Callable[[], dict[str, np.ndarray]]) 
     arrays = compute()
     with contextlib.suppress(OSError, SafetensorError):  # a full disk is the latter
         _write(path, key, arrays)
-        _make_room(folder, limit)
+        size = path.stat().st_size
+        unseen[folder] = unseen.get(folder, limit) + size
+        if unseen[folder] > SCAN_AFTER * limit:
+            unseen[folder] = 0
+            _make_room(folder, limit)
     return arrays
 
 

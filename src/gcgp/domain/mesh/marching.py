@@ -147,43 +147,55 @@ def march(tables, step, front, radius, distance, angle, room, reached, sources):
             settled[v] = here
             if here <= radius:
                 longest = max(longest, longest_edges[v])
-            # What an improvement entails is written out three times: as a function it costs a third more.
-            for i in range(corner_offsets[v], corner_offsets[v + 1]):
-                p, q = corner_ends[i, 0], corner_ends[i, 1]
-                at_p, at_q = settled[p], settled[q]
-                to_p, to_q = corner_places[i, 0], corner_places[i, 1]
-                # Worth a look: who has not been passed, or too late; and over the face an obtuse corner,
-                # which may have been passed too early, or, as a front from a point is curved, any corner.
-                turn_back = again or front == POINT
-                look_at_p = at_p > here + abs(to_p) or (at_q < np.inf and (turn_back or to_q < 0))
-                look_at_q = at_q > here + abs(to_q) or (at_p < np.inf and (turn_back or to_p < 0))
-                first, stop = 0 if look_at_p else 1, 2 if look_at_q else 1
-                for target in range(first, stop):
-                    if target == 1:
-                        w, other, at_other, at_w, base, side = q, p, at_p, at_q, abs(to_p), abs(to_q)
-                    else:
-                        w, other, at_other, at_w, base, side = p, q, at_q, at_p, abs(to_q), abs(to_p)
+            # What an improvement entails is written out each time: as a function it costs a third more.
+            corners = range(corner_offsets[v], corner_offsets[v + 1] if over_faces else corner_offsets[v])
+            if front == LINE and not again and not turning:
+                # The usual case, a sixth faster without branches: over the face from the nearer of p and q,
+                # which itself cannot gain, to the further. If neither has been passed, this is not a number.
+                for i in corners:
+                    p, q = corner_ends[i, 0], corner_ends[i, 1]
+                    at_p, at_q = settled[p], settled[q]
+                    to_p, to_q = corner_places[i, 0], corner_places[i, 1]
+                    p_further = at_p > at_q
+                    w = p if p_further else q
+                    base, side = to_q if p_further else to_p, to_p if p_further else to_q
+                    at_other, at_w = at_q if p_further else at_p, at_p if p_further else at_q
                     x, y = side * corner_places[i, 2], side * corner_places[i, 3]
-                    there = np.inf
-                    if at_other < np.inf and over_faces and not (turning and (at_other == 0 or here == 0)):
-                        there = _across(front, here, at_other, base, x, y)
-                    along_edge = there == np.inf
-                    if along_edge:
-                        there = here + side
-                    known = distance[w]
-                    passed = at_w < np.inf and not along_edge
-                    if there < known * (CORRECTION if passed else IMPROVEMENT):
-                        if turning:
-                            if not along_edge:
-                                angle[w] = _turned(angle[v], angle[other], here, at_other, base, x, y)
-                            elif v != source:
-                                angle[w] = angle[v]
+                    slope = (at_other - here) / base
+                    rise = np.sqrt(1 - slope * slope)
+                    crossing = x * rise - y * slope
+                    there = here + slope * x + rise * y
+                    enough = distance[w] * (IMPROVEMENT if at_w == np.inf else CORRECTION)
+                    if (there < enough) & (crossing >= 0) & (crossing <= base * rise):
                         if distance[w] == np.inf:
                             reached[count] = w
                             count += 1
                         distance[w] = there
                         improved[better] = w
                         better += 1
+            else:
+                for i in corners:
+                    # From the two that have been passed to the third, even if that has been passed: a front
+                    # from a point is curved, and one that comes again may be nearer to all.
+                    p, q = corner_ends[i, 0], corner_ends[i, 1]
+                    at_p, at_q = settled[p], settled[q]
+                    for target in range(0 if at_q < np.inf else 1, 2 if at_p < np.inf else 1):
+                        w, other = (p, q) if target == 0 else (q, p)
+                        at_w, at_other = (at_p, at_q) if target == 0 else (at_q, at_p)
+                        side, base = corner_places[i, target], corner_places[i, 1 - target]
+                        if turning and (at_other == 0 or here == 0):
+                            continue
+                        x, y = side * corner_places[i, 2], side * corner_places[i, 3]
+                        there = _across(front, here, at_other, base, x, y)
+                        if there < distance[w] * (IMPROVEMENT if at_w == np.inf else CORRECTION):
+                            if turning:
+                                angle[w] = _turned(angle[v], angle[other], here, at_other, base, x, y)
+                            if distance[w] == np.inf:
+                                reached[count] = w
+                                count += 1
+                            distance[w] = there
+                            improved[better] = w
+                            better += 1
             for i in range(beyond_offsets[v], beyond_offsets[v + 1] if over_faces else beyond_offsets[v]):
                 p, q = beyond_ends[i, 0], beyond_ends[i, 1]
                 at_p, known = settled[p], distance[q]

@@ -30,18 +30,14 @@ class Tables(NamedTuple):
     line_offsets: np.ndarray
     line_ends: np.ndarray
     line_lengths: np.ndarray
-    """Edges that no face with an area has, and lines over unfolded obtuse triangles; these are negative."""
+    """Edges, and lines over unfolded obtuse triangles; the lengths of these are negative."""
     longest_edges: np.ndarray
     """`[V]`: the longest edge or line out of each vertex; 0 where there are none."""
     corner_offsets: np.ndarray
     corner_ends: np.ndarray
     """`[corners, 2]`: the other two vertices, p and q, of each face at the vertex."""
     corner_places: np.ndarray
-    """`[corners, 4]`: the lengths of the edges to p and to q, cosine and sine of the angle between.
-
-    The first is negative if the corner at q is obtuse, the second if that at p is: a front may reach an
-    obtuse corner before it has reached both others.
-    """
+    """`[corners, 4]`: the lengths of the edges to p and to q, cosine and sine of the angle between."""
     beyond_offsets: np.ndarray
     beyond_ends: np.ndarray
     """`[pairs, 2]`: p and q, which unfolded make a triangle with the vertex; q has an obtuse corner."""
@@ -93,18 +89,16 @@ def surface_of(mesh: Mesh) -> Surface:
     corner_places = corner_places[kept]
     corner_ends = np.stack([np.roll(faces, -1, axis=1).ravel(), np.roll(faces, -2, axis=1).ravel()], axis=1)
     corner_ends = corner_ends[corners[kept]]
-    corner_starts = faces.ravel()[corners[kept]]
     shortcuts, shortcut_lengths, pairs, places = _unfold_obtuse(vertices, faces, across, manifold)
-    loose = _loose_edges(mesh.edges, corner_starts, corner_ends)
-    loose_lengths = np.linalg.norm(vertices[loose[:, 0]] - vertices[loose[:, 1]], axis=1)
-    lines = np.concatenate([loose, shortcuts])
+    edges = np.concatenate([mesh.edges, mesh.edges[:, ::-1]])
+    edge_lengths = np.linalg.norm(vertices[edges[:, 0]] - vertices[edges[:, 1]], axis=1)
+    lines = np.concatenate([edges, shortcuts])
     line_offsets, order = _grouped(lines[:, 0], len(vertices))
-    line_lengths = np.concatenate([loose_lengths, -shortcut_lengths])[order]
+    line_lengths = np.concatenate([edge_lengths, -shortcut_lengths])[order]
     longest = np.zeros(len(vertices))
     np.maximum.at(longest, lines[order, 0], np.abs(line_lengths))
-    np.maximum.at(longest, corner_starts, np.abs(corner_places[:, :2]).max(axis=1, initial=0.0))
     beyond_offsets, by_vertex = _grouped(pairs[:, 0], len(vertices))
-    step, buckets = _steps(np.concatenate([np.abs(corner_places[:, :2]).ravel(), np.abs(line_lengths)]))
+    step, buckets = _steps(np.abs(line_lengths))
     tables = Tables(
         line_offsets.astype(np.uint32),
         lines[order, 1].astype(np.uint32),
@@ -133,13 +127,6 @@ def surface_of(mesh: Mesh) -> Surface:
         buckets,
         int(np.max(2 * np.diff(fan_offsets) + np.diff(beyond_offsets) + np.diff(line_offsets))) + 1,
     )
-
-
-def _loose_edges(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Those of the edges, in both directions, that lead from none of the corners to one of its ends."""
-    both = np.concatenate([edges, edges[:, ::-1]])
-    count = int(both.max(initial=0)) + 1
-    return both[~np.isin(both @ [count, 1], np.repeat(starts, 2) * count + ends.ravel())]
 
 
 def _steps(lengths: np.ndarray) -> tuple[float, int]:
@@ -253,8 +240,8 @@ def _corner_places(vertices, faces, corners):  # type: ignore[no-untyped-def]
         x, y = apex(vp, vq, pq)
         if y <= FLAT * max(vp, vq, pq):
             continue
-        places[i, 0] = -vp if (vq * vq + pq * pq) * RIGHT < vp * vp else vp
-        places[i, 1] = -vq if (vp * vp + pq * pq) * RIGHT < vq * vq else vq
+        places[i, 0] = vp
+        places[i, 1] = vq
         places[i, 2] = x / vq
         places[i, 3] = y / vq
     return places
