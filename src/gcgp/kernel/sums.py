@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +42,7 @@ class _Blocks:
     recomputed: bool = False
     """Whether a backward pass will follow, for which blocks are not to be kept."""
     exponents: Callable[[Rows, Rows, Tensor | None], Tensor] | None = None
-    """Like `values`, but their logarithms, where a compiled loop can take it from there."""
+    """Like `values`, but their logarithms, if the kernel is an exponential of a product."""
 
     def piece(self, function: Callable[[], Tensor]) -> Tensor:
         """What `function` makes of blocks, computed again in the backward pass."""
@@ -55,11 +56,28 @@ def _blocks(kernel: Kernel, x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]
         return _Blocks(lambda a, b, _: evaluate(kernel, x[a], y[b]), 1.0, recomputed)
     centre = y.mean(dim=0)
     lengthscale = form.lengthscale.detach().to(x.dtype)
-    # −½|x−y|² = x·y − ½|x|² − ½|y|²: both norms are two more columns of the product.
     left = _scaled_with_norms(x.detach(), centre, lengthscale)
     right = left if y is x else _scaled_with_norms(y.detach(), centre, lengthscale)
+    scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
+    return _blocks_of_products(left, right, form.of_squared_distance, scale)
+
+
+def _gaussian_blocks(x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]) -> _Blocks:
+    """exp(−½|x − y|²) of rows that have been centred and divided by lengthscales."""
+    nought, one = x.new_zeros(x.shape[1]), x.new_ones(1)
+    return _blocks_of_products(
+        _scaled_with_norms(x, nought, one), _scaled_with_norms(y, nought, one), None, 1.0
+    )
+
+
+def _blocks_of_products(
+    left: Float[Tensor, "P dim_plus_2"],
+    right: Float[Tensor, "Q dim_plus_2"],
+    of_squared_distance: Callable[[Tensor], Tensor] | None,
+    scale: Tensor | float,
+) -> _Blocks:
+    """−½|x−y|² = x·y − ½|x|² − ½|y|²: both norms are two more columns of the product."""
     columns = right[:, [*range(right.shape[1] - 2), -1, -2]].T.contiguous()
-    of_squared_distance = form.of_squared_distance
 
     def exponents(a: Rows, b: Rows, out: Tensor | None) -> Tensor:
         other = columns[:, b] if isinstance(b, slice) else columns.T[b].mT
@@ -69,9 +87,7 @@ def _blocks(kernel: Kernel, x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]
         product = exponents(a, b, out)
         return product.exp_() if of_squared_distance is None else of_squared_distance(product.mul_(-2.0))
 
-    scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
-    compiled = of_squared_distance is None and x.dtype == torch.float32 and x.device.type == "cpu"
-    return _Blocks(values, scale, exponents=exponents if compiled else None)
+    return _Blocks(values, scale, exponents=exponents if of_squared_distance is None else None)
 
 
 def _scaled_with_norms(
@@ -93,8 +109,65 @@ def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> F
             return kernel.pooled(kfu(kernel.base_kernel, patches, kernel.turned(inducing)))
         weights = torch.full((kernel.turns,), 1 / kernel.turns, dtype=inducing.dtype)
         return _turned_sums(turning, weights, patches, slice(None)).to(inducing.dtype) * turning.scale
+    form = distance_form(kernel)
+    tensors = (patches.values, patches.multiplicity, inducing, *kernel.parameters())
+    differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    if differentiated and form is not None and form.of_squared_distance is None:
+        lengthscale = form.lengthscale.to(inducing.dtype)
+        centre = inducing.detach().mean(dim=0)
+        x, y = (patches.values - centre) / lengthscale, (inducing - centre) / lengthscale
+        return GaussianSums.apply(x, patches.multiplicity, y, patches.offsets) * form.scale
     blocks = _blocks(kernel, patches.values, inducing)
     return _sums(blocks, patches, slice(None), len(inducing)) * blocks.scale
+
+
+class GaussianSums(torch.autograd.Function):
+    """Σ_i m_i exp(−½|x_i − y_j|²) over each signal's rows of x, with a pull-back that recomputes blocks.
+
+    By hand because autograd makes six arrays of a block, where a loop and three products do.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Float[Tensor, "P dim"],
+        multiplicity: Float[Tensor, "P"],
+        y: Float[Tensor, "M dim"],
+        offsets: Int[Tensor, "N_plus_1"],
+    ) -> Float[Tensor, "N M"]:
+        """The sums, by signals."""
+        ctx.save_for_backward(x, multiplicity, y, offsets)
+        patches = Patches(x.detach(), multiplicity.detach(), offsets, torch.arange(len(x)))
+        return _sums(_gaussian_blocks(x.detach(), y.detach()), patches, slice(None), len(y))
+
+    @staticmethod
+    def backward(
+        ctx: Any, gradient: Float[Tensor, "N M"]
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        """With W = m G exp(…), row by row: W(y − x) for x, Wᵀ(x − y) for y, and Σ W/m for m."""
+        x, m, y, offsets = ctx.saved_tensors
+        blocks = _gaussian_blocks(x, y)
+        assert blocks.exponents is not None
+        signal_of = Patches(x, m, offsets, torch.arange(len(x))).signal_of
+        x_and_one, y_and_one = _with_one(x), _with_one(y)
+        pulled_x, pulled_m = torch.empty_like(x), torch.empty_like(m)
+        moments = torch.zeros(y_and_one.shape, dtype=torch.float64)
+        gradient = gradient.contiguous()
+        step = max(1, BLOCK_ELEMENTS // max(1, len(y)))
+        buffer = x.new_empty(min(step, len(x)), len(y))
+        for start in range(0, len(x), step):
+            part = slice(start, min(start + step, len(x)))
+            weights = blocks.exponents(part, slice(None), buffer[: part.stop - start])
+            _weigh_exponentials(weights, gradient, signal_of[part], m[part], pulled_m[part])
+            sums = weights @ y_and_one
+            pulled_x[part] = sums[:, :-1] - sums[:, -1:] * x[part]
+            moments += weights.T @ x_and_one[part]
+        pulled_y = (moments[:, :-1] - moments[:, -1:] * y).to(y.dtype)
+        return pulled_x, pulled_m, pulled_y, None
+
+
+def _with_one(x: Float[Tensor, "P dim"]) -> Float[Tensor, "P dim_plus_1"]:
+    return torch.cat([x, x.new_ones(len(x), 1)], dim=1)
 
 
 def kff(kernel: Kernel, left: Patches, right: Patches) -> Float[Tensor, "N N2"]:
@@ -209,7 +282,7 @@ def _turned_sums(
         factor = (weights[:, None] * m[part]).flatten()
         signals = signal_of[part].repeat(len(weights))
         h = turning.of_squared_distance
-        if h is None and exponents.dtype == torch.float32 and exponents.device.type == "cpu":
+        if h is None and _compiled(exponents):
             _add_exponentials(exponents, factor, signals, out)
             continue
         values = exponents.exp_() if h is None else h(exponents.mul_(-2.0).clamp_min_(0.0))
@@ -257,12 +330,14 @@ def _sums(blocks: _Blocks, patches: Patches, columns: slice, width: int) -> Floa
     segments = list(_segments(patches))
     signal_of = patches.signal_of
     signal = 0
-    if blocks.exponents is not None:
+    compiled = blocks.exponents is not None and _compiled(patches.values)
+    if compiled:
         out = out.double()
     for start in range(0, total, rows):
         stop = min(start + rows, total)
         part = slice(start, stop)
-        if blocks.exponents is not None:
+        if compiled:
+            assert blocks.exponents is not None
             exponents = blocks.exponents(part, columns, buffer[: stop - start])
             _add_exponentials(exponents, patches.multiplicity[part], signal_of[part], out)
             continue
@@ -276,6 +351,11 @@ def _sums(blocks: _Blocks, patches: Patches, columns: slice, width: int) -> Floa
     return out.to(patches.values.dtype)
 
 
+def _compiled(values: Tensor) -> bool:
+    """Whether there is a compiled loop for numbers of this kind and place."""
+    return values.dtype == torch.float32 and values.device.type == "cpu"
+
+
 def _add_exponentials(
     exponents: Float[Tensor, "P Q"],
     m: Float[Tensor, "P"],
@@ -285,6 +365,25 @@ def _add_exponentials(
     from gcgp.kernel.compiled import add_exponentials
 
     add_exponentials(exponents.numpy(), m.numpy(), signal_of.numpy(), out.numpy())
+
+
+def _weigh_exponentials(
+    exponents: Float[Tensor, "P Q"],
+    gradient: Float[Tensor, "N Q"],
+    signal_of: Int[Tensor, "P"],
+    m: Float[Tensor, "P"],
+    sums: Float[Tensor, "P"],
+) -> None:
+    """In place of the exponents, m_i G exp(…) with the gradient G of the row's signal; its sums without m."""
+    if _compiled(exponents):
+        from gcgp.kernel.compiled import weigh_exponentials
+
+        arrays = (exponents, gradient, signal_of, m, sums)
+        weigh_exponentials(*(array.numpy() for array in arrays))
+        return
+    exponents.exp_().mul_(gradient[signal_of])
+    torch.sum(exponents, dim=1, out=sums)
+    exponents.mul_(m[:, None])
 
 
 def _padded(
@@ -324,7 +423,7 @@ def _blocked_double_sum(blocks: _Blocks, patches: Patches, signal: int) -> Float
 
             def bilinear(rows: slice = rows, columns: slice = columns) -> Tensor:
                 left, right = patches.multiplicity[rows], patches.multiplicity[columns]
-                if blocks.exponents is None or left.requires_grad:
+                if blocks.exponents is None or left.requires_grad or not _compiled(left):
                     return left @ (blocks.values(rows, columns, None) @ right)
                 sums = torch.zeros(1, len(right), dtype=torch.float64)
                 nought = torch.zeros(len(left), dtype=torch.int64)

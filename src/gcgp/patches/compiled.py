@@ -10,32 +10,50 @@ from numba import njit, prange
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def weighted_sums(weights, row_offsets, neighbours, rows, bases, values):  # type: ignore[no-untyped-def]
-    """Σ_v' weights[pair, b] · values[base + v', c] for each output row, as `[row, channel, bin]`."""
-    bins, channels = weights.shape[1], values.shape[1]
-    out = np.zeros((len(rows), channels, bins), dtype=values.dtype)
+def weighted_sums(radial, angular, row_offsets, neighbours, rows, bases, values):  # type: ignore[no-untyped-def]
+    """Σ_v' radial[pair, k] · angular[pair, j] · values[base + v', c], as `[output row, c, k·J + j]`."""
+    K, J, channels = radial.shape[1], angular.shape[1], values.shape[1]
+    out = np.zeros((len(rows), channels, K * J), dtype=values.dtype)
     for i in prange(len(rows)):
         for pair in range(row_offsets[rows[i]], row_offsets[rows[i] + 1]):
             vertex = bases[i] + neighbours[pair]
             for c in range(channels):
                 value = values[vertex, c]
                 if value != 0:
-                    for b in range(bins):
-                        out[i, c, b] += weights[pair, b] * value
+                    for k in range(K):
+                        part = radial[pair, k] * value
+                        for j in range(J):
+                            out[i, c, k * J + j] += part * angular[pair, j]
     return out
 
 
-@njit(cache=True, nogil=True)
-def weighted_sums_pullback(gradient, weights, row_offsets, neighbours, rows, bases, values):  # type: ignore[no-untyped-def]
-    """The gradient with respect to the weights; rows may share pairs, so it runs in one thread."""
-    pulled = np.zeros_like(weights)
-    for i in range(len(rows)):
-        for pair in range(row_offsets[rows[i]], row_offsets[rows[i] + 1]):
-            vertex = bases[i] + neighbours[pair]
-            for c in range(values.shape[1]):
-                for b in range(weights.shape[1]):
-                    pulled[pair, b] += gradient[i, c, b] * values[vertex, c]
-    return pulled
+@njit(cache=True, nogil=True, parallel=True)
+def weighted_sums_pullback(  # type: ignore[no-untyped-def]
+    gradient, radial, angular, row_offsets, by_row, members, neighbours, bases, values
+):
+    """The gradients with respect to both factors.
+
+    Output rows `members[by_row[r]:by_row[r + 1]]` are those of chart row `r`, which alone touch its pairs.
+    """
+    K, J, channels = radial.shape[1], angular.shape[1], values.shape[1]
+    pulled_radial, pulled_angular = np.zeros_like(radial), np.zeros_like(angular)
+    for row in prange(len(row_offsets) - 1):
+        for pair in range(row_offsets[row], row_offsets[row + 1]):
+            for place in range(by_row[row], by_row[row + 1]):
+                i = members[place]
+                vertex = bases[i] + neighbours[pair]
+                for c in range(channels):
+                    value = values[vertex, c]
+                    if value != 0:
+                        for k in range(K):
+                            inner = radial[pair, k] * 0
+                            scaled = radial[pair, k] * value
+                            for j in range(J):
+                                g = gradient[i, c, k * J + j]
+                                inner += g * angular[pair, j]
+                                pulled_angular[pair, j] += g * scaled
+                            pulled_radial[pair, k] += inner * value
+    return pulled_radial, pulled_angular
 
 
 @njit(cache=True, nogil=True, parallel=True)

@@ -195,7 +195,11 @@ def _on_chart(
     for block in runs(np.diff(chart.row_offsets) * float(weighting.bins), WEIGHTS_AT_ONCE):
         pairs = slice(chart.row_offsets[block.start], chart.row_offsets[block.stop])
         coordinates = [torch.from_numpy(chart.coordinates[c][pairs]).to(dtype) for c in weighting.coordinates]
-        weights = weighting(*coordinates).to(dtype)
+        factors = weighting.factors(*coordinates)
+        if factors is None:
+            weights = weighting(*coordinates)
+            factors = weights.new_ones(len(weights), 1), weights
+        radial, angular = (factor.to(dtype) for factor in factors)
         members = order[slice(*np.searchsorted(rows[order], [block.start, block.stop]))]
         where = (
             chart.row_offsets[block.start : block.stop + 1] - pairs.start,
@@ -203,8 +207,8 @@ def _on_chart(
             rows[members] - block.start,
             bases[members],
         )
-        sums.append(_WeightedSums.apply(weights, *where, values))
-        masses.append(_WeightedSums.apply(weights, *where, ones)[:, 0])
+        sums.append(_WeightedSums.apply(radial, angular, *where, values))
+        masses.append(_WeightedSums.apply(radial, angular, *where, ones)[:, 0])
     if len(sums) == 1 and np.all(np.diff(order) == 1):
         return sums[0], masses[0]
     back = torch.from_numpy(np.argsort(order))
@@ -212,20 +216,33 @@ def _on_chart(
 
 
 class _WeightedSums(torch.autograd.Function):
-    """`compiled.weighted_sums` with its gradient with respect to the weights."""
+    """`compiled.weighted_sums` with its gradient with respect to the factors of the weights."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, *where: Any) -> Tensor:
+    def forward(ctx: Any, radial: Tensor, angular: Tensor, *where: Any) -> Tensor:
         from gcgp.patches.compiled import weighted_sums
 
-        ctx.save_for_backward(weights)
+        ctx.save_for_backward(radial, angular)
         ctx.where = where
-        return torch.from_numpy(weighted_sums(weights.detach().numpy(), *where))
+        return torch.from_numpy(weighted_sums(radial.detach().numpy(), angular.detach().numpy(), *where))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         from gcgp.patches.compiled import weighted_sums_pullback
 
-        (weights,) = ctx.saved_tensors
-        pulled = weighted_sums_pullback(gradient.contiguous().numpy(), weights.numpy(), *ctx.where)
-        return torch.from_numpy(pulled), *[None] * len(ctx.where)
+        radial, angular = (factor.numpy() for factor in ctx.saved_tensors)
+        row_offsets, neighbours, rows, bases, values = ctx.where
+        members = np.argsort(rows, kind="stable")
+        by_row = np.searchsorted(rows[members], np.arange(len(row_offsets)))
+        pulled = weighted_sums_pullback(
+            gradient.contiguous().numpy(),
+            radial,
+            angular,
+            row_offsets,
+            by_row,
+            members,
+            neighbours,
+            bases,
+            values,
+        )
+        return *(torch.from_numpy(part) for part in pulled), *[None] * len(ctx.where)

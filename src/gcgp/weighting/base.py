@@ -56,6 +56,15 @@ class Weighting(gpytorch.Module):
         """Weight of each pair in each bin, before any normalisation."""
         raise NotImplementedError
 
+    def factors(
+        self, *coordinates: Float[Tensor, "pairs ..."]
+    ) -> tuple[Float[Tensor, "pairs K"], Float[Tensor, "pairs J"]] | None:
+        """Two factors whose products, bin k·J + j of k and j, are the weights; None: they have none.
+
+        Patches are made of the factors where there are any: these are fewer numbers than the weights.
+        """
+        return None
+
     def learnable(self, name: str, value: Any, *, positive: bool = False) -> None:
         """Register the parameter `name`; a positive one is kept as its logarithm."""
         tensor = torch.as_tensor(value, dtype=torch.float64).clone()

@@ -131,9 +131,15 @@ class Polar(Diffusion):
         self, rho: Float[Tensor, "pairs"], theta: Float[Tensor, "pairs"]
     ) -> Float[Tensor, "pairs KJ"]:
         """Radial times angular weight."""
-        radial = radial_weights(rho, self.radii, self.radial_width)
-        angular = angular_weights(theta, self.angles, self.angular_width)
+        radial, angular = self.factors(rho, theta)
         return (radial[:, :, None] * angular[:, None, :]).flatten(1)
+
+    def factors(  # type: ignore[override]
+        self, rho: Float[Tensor, "pairs"], theta: Float[Tensor, "pairs"]
+    ) -> tuple[Float[Tensor, "pairs K"], Float[Tensor, "pairs J"]]:
+        """Radial weights and angular weights."""
+        radial = radial_weights(rho, self.radii, self.radial_width)
+        return radial, angular_weights(theta, self.angles, self.angular_width)
 
 
 class GeodesicPolar(Diffusion):
@@ -187,6 +193,12 @@ class GeodesicPolar(Diffusion):
         self, rho: Float[Tensor, "pairs"], rays: Float[Tensor, "pairs J"]
     ) -> Float[Tensor, "pairs KJ"]:
         """Radial weight times the weight of the distance from each ray."""
-        radial = radial_weights(rho, self.radii, self.radial_width)
-        angular = torch.exp(-0.5 * (rays / self.angular_width) ** 2)
+        radial, angular = self.factors(rho, rays)
         return (radial[:, :, None] * angular[:, None, :]).flatten(1)
+
+    def factors(  # type: ignore[override]
+        self, rho: Float[Tensor, "pairs"], rays: Float[Tensor, "pairs J"]
+    ) -> tuple[Float[Tensor, "pairs K"], Float[Tensor, "pairs J"]]:
+        """Radial weights and the weights of the distances from the rays."""
+        radial = radial_weights(rho, self.radii, self.radial_width)
+        return radial, torch.exp(-0.5 * (rays / self.angular_width) ** 2)
