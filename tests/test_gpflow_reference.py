@@ -93,7 +93,7 @@ def test_collapsed_bound_and_predictions(reference, kernel, convolution, inducin
         t = targets[chunk.run]
         statistics.add(chunk.features, torch.zeros(len(t), dtype=torch.int64), t, chunk.residual)
     likelihood = GaussianRegression(float(reference["noise_variance"]))
-    bound = torch.tensor(likelihood.bound(statistics, 1.0), dtype=torch.float64)
+    bound = likelihood.bound(statistics, 1.0)
     posterior = likelihood.posterior(statistics, 1.0)
     predictions = [posterior.predict(chunk.features, chunk.residual) for chunk in chunks]
     agree(bound, reference[prefix + "sgpr_bound"], dtype)

@@ -73,7 +73,7 @@ def test_bound_is_the_sum_of_dense_bounds(sample, alpha, variance):
         dense_bound(sample.features, sample.residual, targets[:, c], noise[:, c], variance)
         for c in range(CLASSES)
     )
-    assert likelihood.bound(statistics_of(sample), variance) == pytest.approx(expected, rel=1e-9)
+    assert likelihood.bound(statistics_of(sample), variance).item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_leave_one_out_is_refitting_without_each_signal(sample):
@@ -199,6 +199,6 @@ def test_one_signal_a_class_is_judged_by_the_bound(sample):
     statistics = statistics_of(few)
     choice = DirichletClassification.choose(statistics, few, normal_draws(CLASSES, 64))
     assert choice.likelihood.alpha == 0.01
-    bounds = [choice.likelihood.bound(statistics, choice.variance * f) for f in (10**-0.5, 1, 10**0.5)]
+    bounds = [choice.likelihood.bound(statistics, choice.variance * f).item() for f in (10**-0.5, 1, 10**0.5)]
     assert bounds[1] >= max(bounds)
     assert choice.loss == pytest.approx(-bounds[1] / CLASSES)

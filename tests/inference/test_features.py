@@ -261,5 +261,5 @@ def test_all_distinct_patches_as_inducing_patches_make_exact_gp_regression(name,
     exact = kff[6:, 6:] - cross @ torch.linalg.solve(covariance, cross.T)
     torch.testing.assert_close(mean[:, 0], expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(spread[:, 0], exact.diagonal(), rtol=1e-5, atol=1e-6)
-    bound = likelihood.bound(statistics, variance)
+    bound = likelihood.bound(statistics, variance).item()
     assert bound == pytest.approx(float(evidence.log_prob(targets[:6])), rel=1e-5)

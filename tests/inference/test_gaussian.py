@@ -39,7 +39,7 @@ def test_posterior_and_bound_are_the_dense_ones(noise, variance):
     torch.testing.assert_close(mean[:, 0], expected, rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(spread[:, 0], explained + variance * left, rtol=1e-7, atol=1e-9)
     bound = dense_bound(features, residual, targets, level, variance)
-    assert likelihood.bound(statistics, variance) == pytest.approx(bound, rel=1e-8)
+    assert likelihood.bound(statistics, variance).item() == pytest.approx(bound, rel=1e-8)
 
 
 def test_groups_count_together():
@@ -47,12 +47,14 @@ def test_groups_count_together():
     grouped = Statistics.empty(3, 6)
     grouped.add(features, torch.arange(30) % 3, targets, residual)
     single, likelihood = statistics_of(features, residual, targets), GaussianRegression(0.1)
-    assert likelihood.bound(grouped, 2.0) == pytest.approx(likelihood.bound(single, 2.0), rel=1e-10)
+    assert likelihood.bound(grouped, 2.0).item() == pytest.approx(
+        likelihood.bound(single, 2.0).item(), rel=1e-10
+    )
 
 
 def best_of_grid(statistics, noises, variances):
     return max(
-        GaussianRegression(float(noise)).bound(statistics, float(variance))
+        GaussianRegression(float(noise)).bound(statistics, float(variance)).item()
         for noise in noises
         for variance in variances
     )
@@ -64,7 +66,7 @@ def test_choice_has_the_largest_bound(signals, size, noise):
     features, residual, targets = problem(signals, size, noise)
     statistics = statistics_of(features, residual, targets)
     choice = GaussianRegression.choose(statistics, size_of(features, residual))
-    reached = choice.likelihood.bound(statistics, choice.variance)
+    reached = choice.likelihood.bound(statistics, choice.variance).item()
     assert choice.loss == pytest.approx(-reached / signals, rel=1e-6, abs=1e-9)
     grid = torch.logspace(-6, 4, 11, dtype=torch.float64)
     assert reached >= best_of_grid(statistics, grid, grid) - 1e-4
@@ -88,7 +90,7 @@ def test_given_noise_is_kept_and_its_variance_chosen(noise):
     statistics = statistics_of(features, residual, targets)
     choice = GaussianRegression.choose(statistics, size_of(features, residual), noise=noise)
     assert choice.likelihood.noise == noise
-    reached = choice.likelihood.bound(statistics, choice.variance)
+    reached = choice.likelihood.bound(statistics, choice.variance).item()
     variances = torch.logspace(-4, 4, 41, dtype=torch.float64)
     assert reached >= best_of_grid(statistics, [noise], variances) - 1e-4
 
@@ -99,7 +101,7 @@ def test_given_variance_is_kept_and_its_noise_chosen(variance):
     statistics = statistics_of(features, residual, targets)
     choice = GaussianRegression.choose(statistics, size_of(features, residual), variance=variance)
     assert choice.variance == variance
-    reached = choice.likelihood.bound(statistics, variance)
+    reached = choice.likelihood.bound(statistics, variance).item()
     noises = torch.logspace(-4, 4, 41, dtype=torch.float64)
     assert reached >= best_of_grid(statistics, noises, [variance]) - 1e-4
 
@@ -109,7 +111,7 @@ def test_given_noise_and_variance_are_scored_as_they_are():
     statistics = statistics_of(features, residual, targets)
     choice = GaussianRegression.choose(statistics, size_of(features, residual), noise=0.2, variance=3.0)
     assert (choice.likelihood.noise, choice.variance) == (0.2, 3.0)
-    expected = -GaussianRegression(0.2).bound(statistics, 3.0) / 30
+    expected = -GaussianRegression(0.2).bound(statistics, 3.0).item() / 30
     assert choice.loss == pytest.approx(expected, rel=1e-8)
 
 

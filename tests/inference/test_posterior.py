@@ -24,9 +24,9 @@ def equations(features, residual, targets, noise):
     return NormalEquations(
         gram=weighted.T @ features,
         cross=weighted.T @ targets,
-        squares=float((targets.square() / noise).sum()),
-        residual=float((residual / noise).sum()),
-        log_noise=float((LOG_2PI + noise.log()).sum()),
+        squares=(targets.square() / noise).sum(),
+        residual=(residual / noise).sum(),
+        log_noise=(LOG_2PI + noise.log()).sum(),
     )
 
 
@@ -52,7 +52,9 @@ def test_mean_and_variance_are_those_of_dense_conditioning(signals, size, varian
 def test_bound_is_the_dense_formula(signals, size, variance):
     features, residual, targets, noise = problem(signals, size)
     expected = dense_bound(features, residual, targets, noise, variance)
-    assert equations(features, residual, targets, noise).bound(variance) == pytest.approx(expected, rel=1e-8)
+    assert equations(features, residual, targets, noise).bound(variance).item() == pytest.approx(
+        expected, rel=1e-8
+    )
 
 
 def test_bound_without_residual_is_the_evidence_and_residuals_lower_it():
@@ -61,8 +63,8 @@ def test_bound_without_residual_is_the_evidence_and_residuals_lower_it():
     exact = torch.distributions.MultivariateNormal(torch.zeros_like(targets), covariance)
     evidence = float(exact.log_prob(targets))
     complete = equations(features, torch.zeros_like(residual), targets, noise)
-    assert complete.bound(2.0) == pytest.approx(evidence, rel=1e-10)
-    assert equations(features, residual, targets, noise).bound(2.0) < evidence
+    assert complete.bound(2.0).item() == pytest.approx(evidence, rel=1e-10)
+    assert equations(features, residual, targets, noise).bound(2.0).item() < evidence
 
 
 @SHAPES

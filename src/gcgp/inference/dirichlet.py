@@ -34,16 +34,16 @@ class DirichletClassification:
     lets the latent functions start from a mean of zero.
     """
 
-    alpha: float
+    alpha: float | Float[Tensor, ""]
     """α_ε."""
 
-    def level(self, own: bool) -> tuple[float, float]:
+    def level(self, own: bool) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Target and noise variance of a signal of the class, or of another one."""
-        alpha = self.alpha + own
-        noise = math.log1p(1 / alpha)
-        return math.log(alpha) - noise / 2, noise
+        alpha = torch.as_tensor(self.alpha, dtype=torch.float64) + own
+        noise = torch.log1p(1 / alpha)
+        return alpha.log() - noise / 2, noise
 
-    def offset(self, classes: int) -> float:
+    def offset(self, classes: int) -> Float[Tensor, ""]:
         """Mean target over balanced classes."""
         return (self.level(True)[0] + (classes - 1) * self.level(False)[0]) / classes
 
@@ -68,9 +68,9 @@ class DirichletClassification:
         return NormalEquations(
             gram=torch.einsum("g,gij->ij", precision, statistics.gram),
             cross=(precision * target) @ statistics.cross,
-            squares=float((precision * target.square()) @ count),
-            residual=float(precision @ statistics.residual),
-            log_noise=float((LOG_2PI - precision.log()) @ count),
+            squares=(precision * target.square()) @ count,
+            residual=precision @ statistics.residual,
+            log_noise=(LOG_2PI - precision.log()) @ count,
         )
 
     def posterior(self, statistics: Statistics, variance: float) -> Posterior:
@@ -79,9 +79,10 @@ class DirichletClassification:
         weights = torch.stack([weights for weights, _ in solved], dim=1)
         return Posterior(variance, weights, torch.stack([root for _, root in solved]))
 
-    def bound(self, statistics: Statistics, variance: float) -> float:
+    def bound(self, statistics: Statistics, variance: float | Tensor) -> Float[Tensor, ""]:
         """The collapsed bound on the targets of all classes."""
-        return sum(self.normal_equations(statistics, c).bound(variance) for c in range(len(statistics.count)))
+        classes = range(len(statistics.count))
+        return torch.stack([self.normal_equations(statistics, c).bound(variance) for c in classes]).sum()
 
     @classmethod
     def choose(
@@ -122,7 +123,7 @@ class DirichletClassification:
             if variance is None and abs(point[0]) > MOST_LOG_VARIANCE:
                 return math.inf
             if len(sample.features) == 0:
-                return -likelihood.bound(statistics, s2) / max(float(statistics.count.sum()), 1.0)
+                return -float(likelihood.bound(statistics, s2)) / max(float(statistics.count.sum()), 1.0)
             return likelihood.leave_one_out_loss(likelihood.posterior(statistics, s2), sample, draws)
 
         free = (variance is None, alpha is None)

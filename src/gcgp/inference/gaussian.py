@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from scipy.optimize import minimize_scalar
+from torch import Tensor
 
 from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior
 from gcgp.inference.selection import Choice
@@ -22,17 +24,17 @@ LEAST_NOISE = 1e-8
 class GaussianRegression:
     """Targets t = f + ε with noise ε ~ N(0, `noise`); `Statistics` of one group."""
 
-    noise: float
+    noise: float | Float[Tensor, ""]
 
     def normal_equations(self, statistics: Statistics) -> NormalEquations:
         """What the function learns from all signals."""
-        count = float(statistics.count.sum())
+        noise = torch.as_tensor(self.noise, dtype=torch.float64)
         return NormalEquations(
-            gram=statistics.gram.sum(dim=0) / self.noise,
-            cross=statistics.cross.sum(dim=0) / self.noise,
-            squares=float(statistics.squares.sum()) / self.noise,
-            residual=float(statistics.residual.sum()) / self.noise,
-            log_noise=count * (LOG_2PI + math.log(self.noise)),
+            gram=statistics.gram.sum(dim=0) / noise,
+            cross=statistics.cross.sum(dim=0) / noise,
+            squares=statistics.squares.sum() / noise,
+            residual=statistics.residual.sum() / noise,
+            log_noise=statistics.count.sum() * (LOG_2PI + noise.log()),
         )
 
     def posterior(self, statistics: Statistics, variance: float) -> Posterior:
@@ -40,7 +42,7 @@ class GaussianRegression:
         weights, root = self.normal_equations(statistics).solve(variance)
         return Posterior(variance, weights[:, None], root[None])
 
-    def bound(self, statistics: Statistics, variance: float) -> float:
+    def bound(self, statistics: Statistics, variance: float | Tensor) -> Float[Tensor, ""]:
         """The collapsed bound on log p(t)."""
         return self.normal_equations(statistics).bound(variance)
 

@@ -61,27 +61,27 @@ class NormalEquations:
     """Σ φφᵀ/σ²."""
     cross: Float[Tensor, "M"]
     """Σ φt/σ²."""
-    squares: float
+    squares: Float[Tensor, ""]
     """Σ t²/σ²."""
-    residual: float
+    residual: Float[Tensor, ""]
     """Σ r/σ²."""
-    log_noise: float
+    log_noise: Float[Tensor, ""]
     """Σ log 2πσ²."""
 
-    def root(self, variance: float) -> Float[Tensor, "M M"]:
+    def root(self, variance: float | Tensor) -> Float[Tensor, "M M"]:
         """chol(I + s²·gram); at least the identity, so it cannot fail."""
         return torch.linalg.cholesky(variance * self.gram + torch.eye(len(self.gram)))
 
-    def solve(self, variance: float) -> tuple[Float[Tensor, "M"], Float[Tensor, "M M"]]:
+    def solve(self, variance: float | Tensor) -> tuple[Float[Tensor, "M"], Float[Tensor, "M M"]]:
         """Posterior weights and the factor of their precision."""
         root = self.root(variance)
         return torch.cholesky_solve(variance * self.cross[:, None], root)[:, 0], root
 
-    def bound(self, variance: float) -> float:
+    def bound(self, variance: float | Tensor) -> Float[Tensor, ""]:
         """The collapsed lower bound on log p(t) of Titsias (2009), with noise that varies by signal."""
         weights, root = self.solve(variance)
-        log_determinant = 2 * float(root.diagonal().log().sum())
-        fit = self.squares - float(self.cross @ weights)
+        log_determinant = 2 * root.diagonal().log().sum()
+        fit = self.squares - self.cross @ weights
         return -0.5 * (self.log_noise + log_determinant + fit + variance * self.residual)
 
 

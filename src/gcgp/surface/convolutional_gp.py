@@ -214,7 +214,7 @@ class ConvolutionalGP(BaseEstimator):
             self.features_ = features
             self.posterior_ = choice.likelihood.posterior(statistics, choice.variance)
             self.variance_ = choice.variance
-            self.bound_ = choice.likelihood.bound(statistics, choice.variance)
+            self.bound_ = float(choice.likelihood.bound(statistics, choice.variance))
         self.domain_ = type(signals.domains).__name__
         self.channels_ = signals.channels
         fixed = self.vertex_weights is not None or terms[0].convolution.location
