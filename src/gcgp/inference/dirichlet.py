@@ -73,7 +73,7 @@ class DirichletClassification:
             log_noise=(LOG_2PI - precision.log()) @ count,
         )
 
-    def posterior(self, statistics: Statistics, variance: float) -> Posterior:
+    def posterior(self, statistics: Statistics, variance: float | Tensor) -> Posterior:
         """The posteriors of all classes."""
         solved = [self.normal_equations(statistics, c).solve(variance) for c in range(len(statistics.count))]
         weights = torch.stack([weights for weights, _ in solved], dim=1)
@@ -124,7 +124,7 @@ class DirichletClassification:
                 return math.inf
             if len(sample.features) == 0:
                 return -float(likelihood.bound(statistics, s2)) / max(float(statistics.count.sum()), 1.0)
-            return likelihood.leave_one_out_loss(likelihood.posterior(statistics, s2), sample, draws)
+            return float(likelihood.leave_one_out_loss(likelihood.posterior(statistics, s2), sample, draws))
 
         free = (variance is None, alpha is None)
         moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
@@ -137,7 +137,7 @@ class DirichletClassification:
         posterior: Posterior,
         sample: Sample,
         draws: Float[Tensor, "draws C"],
-    ) -> float:
+    ) -> Float[Tensor, ""]:
         """Mean negative log probability of the label of training signals, each left out in its turn."""
         labels = sample.labels
         assert labels is not None
@@ -145,4 +145,4 @@ class DirichletClassification:
         mean, variance = posterior.leave_one_out(sample.features, sample.residual, targets, noise)
         probabilities = expected_softmax(mean, variance, draws)
         chosen = probabilities.gather(1, labels[:, None])[:, 0]
-        return float(-chosen.clamp_min(1e-12).log().mean())
+        return -chosen.clamp_min(1e-12).log().mean()

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior
-from gcgp.inference.selection import Choice
+from gcgp.inference.selection import Choice, Sample
 from gcgp.inference.statistics import Statistics
 
 RATIOS = [step / 2 for step in range(-8, 19)]
@@ -37,7 +37,7 @@ class GaussianRegression:
             log_noise=statistics.count.sum() * (LOG_2PI + noise.log()),
         )
 
-    def posterior(self, statistics: Statistics, variance: float) -> Posterior:
+    def posterior(self, statistics: Statistics, variance: float | Tensor) -> Posterior:
         """The posterior of the one latent function."""
         weights, root = self.normal_equations(statistics).solve(variance)
         return Posterior(variance, weights[:, None], root[None])
@@ -45,6 +45,17 @@ class GaussianRegression:
     def bound(self, statistics: Statistics, variance: float | Tensor) -> Float[Tensor, ""]:
         """The collapsed bound on log p(t)."""
         return self.normal_equations(statistics).bound(variance)
+
+    def leave_one_out_loss(
+        self, posterior: Posterior, sample: Sample, draws: Float[Tensor, "draws 1"] | None = None
+    ) -> Float[Tensor, ""]:
+        """Mean negative log density of the target of training signals, each left out in its turn."""
+        assert sample.targets is not None
+        targets = sample.targets[:, None]
+        noise = torch.as_tensor(self.noise, dtype=torch.float64).expand_as(targets)
+        mean, variance = posterior.leave_one_out(sample.features, sample.residual, targets, noise)
+        total = variance + noise
+        return 0.5 * (LOG_2PI + total.log() + (targets - mean).square() / total).mean()
 
     @classmethod
     def choose(

@@ -14,7 +14,7 @@ from torch import Tensor
 class Posterior:
     """Posterior of C latent functions, each f_c = φᵀv_c with v_c ~ N(weights_c, s² (L_c L_cᵀ)⁻¹)."""
 
-    variance: float
+    variance: float | Float[Tensor, ""]
     """s², the variance of the GP, by which the base kernel is multiplied."""
     weights: Float[Tensor, "M C"]
     roots: Float[Tensor, "C M M"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -23,11 +24,27 @@ class Sample:
     diagonal: Float[Tensor, "n"]
     labels: Int[Tensor, "n"] | None = None
     """Numbers of their classes, in classification."""
+    targets: Float[Tensor, "n"] | None = None
+    """In regression."""
 
-    def of(self, chosen: Bool[Tensor, "n"]) -> Sample:
+    @classmethod
+    def concatenate(cls, parts: Sequence[Sample]) -> Sample:
+        """All signals of all parts, in order."""
+
+        def joined(values: list[Any]) -> Any:
+            return None if values[0] is None else torch.cat(values)
+
+        return cls(*(joined([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+    def of(self, chosen: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> Sample:
         """The chosen signals alone."""
-        labels = None if self.labels is None else self.labels[chosen]
-        return Sample(self.features[chosen], self.residual[chosen], self.diagonal[chosen], labels)
+        return Sample(
+            self.features[chosen],
+            self.residual[chosen],
+            self.diagonal[chosen],
+            None if self.labels is None else self.labels[chosen],
+            None if self.targets is None else self.targets[chosen],
+        )
 
     def along(self, basis: Float[Tensor, "M r"]) -> Sample:
         """The features' coordinates in an orthonormal basis of what training signals span.

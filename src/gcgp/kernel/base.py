@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import gpytorch
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.domain.chart import unknown_option
@@ -45,6 +45,22 @@ def set_lengthscales(kernel: Kernel, lengthscales: Float[Tensor, "dim"]) -> None
             factor.lengthscale = lengthscales[factor.active_dims].to(factor.lengthscale)
     else:
         kernel.lengthscale = lengthscales.to(kernel.lengthscale)
+
+
+def lengthscale_parts(kernel: Kernel) -> list[tuple[Kernel, Int[Tensor, "own"]]]:
+    """The factors of a kernel made by `base_kernel`, pooled or not, with the columns each looks at.
+
+    Empty for a kernel of another kind.
+    """
+    if type(kernel) is RotationPooled:
+        return lengthscale_parts(kernel.base_kernel)
+    factors = list(kernel.kernels) if type(kernel) is ProductKernel else [kernel]
+    if any(type(part) not in (RBFKernel, MaternKernel) or part.ard_num_dims is None for part in factors):
+        return []
+    return [
+        (part, torch.arange(part.ard_num_dims) if part.active_dims is None else part.active_dims)
+        for part in factors
+    ]
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.domain.chart import unknown_option
@@ -15,6 +17,17 @@ METHODS = ("random", "k-means++", "greedy")
 
 
 def choose_inducing(
+    candidates: Float[Tensor, "candidates dim"], count: int, **options: Any
+) -> Float[Tensor, "M dim"]:
+    """The candidates that `choose_rows` chooses, with the same arguments.
+
+    >>> choose_inducing(torch.eye(4)[[0, 0, 1, 2]], 4).shape
+    torch.Size([3, 4])
+    """
+    return candidates.detach()[choose_rows(candidates, count, **options)]
+
+
+def choose_rows(
     candidates: Float[Tensor, "candidates dim"],
     count: int,
     *,
@@ -22,31 +35,29 @@ def choose_inducing(
     kernel: Kernel | None = None,
     scale: Float[Tensor, "dim"] | None = None,
     random_state: np.random.Generator | int = 0,
-) -> Float[Tensor, "M dim"]:
-    """At most `count` of the candidates, no two the same.
+) -> Int[Tensor, "M"]:
+    """The numbers of at most `count` of the candidates, no two of which are the same.
 
     `random` draws them; `k-means++` draws each with a probability proportional to its squared distance
     (of columns divided by `scale`) to those drawn; `greedy` takes the one of largest conditional
     variance under `kernel` each time (Burt et al. 2020), which is a pivoted Cholesky factorisation.
-
-    >>> choose_inducing(torch.eye(4)[[0, 0, 1, 2]], 4).shape
-    torch.Size([3, 4])
     """
     if count < 1:
         raise ValueError(f"the number of inducing patches must be at least 1, got {count!r}")
     rng = np.random.default_rng(random_state)
-    distinct = torch.from_numpy(np.unique(candidates.detach().numpy(), axis=0))
-    distinct = distinct[torch.from_numpy(rng.permutation(len(distinct)))]
+    _, first = np.unique(candidates.detach().numpy(), axis=0, return_index=True)
+    rows = torch.from_numpy(first[rng.permutation(len(first))])
+    distinct = candidates.detach()[rows]
     count = min(count, len(distinct))
     if method == "random":
-        return distinct[:count].clone()
+        return rows[:count]
     if method == "k-means++":
         scaled = distinct if scale is None else distinct / scale
-        return distinct[_kmeans_plus_plus(scaled.double(), count, rng)]
+        return rows[_kmeans_plus_plus(scaled.double(), count, rng)]
     if method == "greedy":
         if kernel is None:
             raise ValueError("method='greedy' needs the kernel whose conditional variance it looks at")
-        return distinct[_greedy_variance(distinct.double(), count, kernel)]
+        return rows[_greedy_variance(distinct.double(), count, kernel)]
     raise unknown_option("inducing", method, METHODS)
 
 

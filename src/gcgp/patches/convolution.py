@@ -41,6 +41,8 @@ class Convolution:
     """Let each vertex count by the area round it, in the bins of others and in the sum over all."""
     dtype: torch.dtype = torch.float32
     """In which the weights are computed and the patches are given."""
+    reach: float | None = None
+    """How far charts go; None: as far as the weighting does. Learning keeps it fixed while bins move."""
 
     def columns(self, signals: Signals) -> dict[str, slice]:
         """Which columns of a patch hold the bins, the mass and the location."""
@@ -106,8 +108,9 @@ class Convolution:
             yield run, replace(patches, vertices=patches.vertices + int(signals.offsets[run.start]))
 
     def make_chart(self, signals: Signals) -> Chart | Stencil:
-        """The chart of the signals' domains, cut off at the weighting's reach."""
-        return signals.domains.chart(self.weighting.coordinates, self.weighting.reach, self.chart)
+        """The chart of the signals' domains, cut off at the reach."""
+        reach = self.weighting.reach if self.reach is None else self.reach
+        return signals.domains.chart(self.weighting.coordinates, reach, self.chart)
 
     def shared_chart(self, signals: Signals) -> Chart | Stencil | None:
         """The chart, if one serves all signals however they are cut into runs; else None."""

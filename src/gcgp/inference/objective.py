@@ -1,0 +1,269 @@
+"""What learning maximises, as a function of everything that can be learned, with its exact gradient.
+
+Its value needs sums over signals (`Statistics`), its gradient those sums' sensitivities; so there are two
+passes over the signals, run by run. The first adds up. The second makes each run's features again and pulls
+the sensitivities back through them. Nothing is held for longer than a run of signals takes, but the features
+of the signals on which a leave-one-out likelihood is scored.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gcgp.domain import Chart, Signals, Stencil
+from gcgp.inference.cholesky import stable_cholesky
+from gcgp.inference.features import RUN_BYTES, Features, Term
+from gcgp.inference.parameters import Parameters
+from gcgp.inference.selection import Sample
+from gcgp.inference.statistics import Statistics
+from gcgp.patches.convolution import runs
+
+Likelihood = Callable[[Tensor], Any]
+"""Makes a likelihood of its one parameter, noise or α_ε."""
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Vertices of signals whose patches are the inducing patches of a term, whatever its weighting."""
+
+    signals: Signals
+    vertices: Int[Tensor, "M"]
+    """Their flat numbers among all vertices of the signals."""
+
+    def patches(self, term: Term) -> Float[Tensor, "M dim"]:
+        """Their patches under the term's weighting, differentiable."""
+        made = term.convolution.patches(self.signals)
+        rows = torch.searchsorted(made.vertices, self.vertices)
+        return made.values[rows]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Training signals that are left out in turn to score a model."""
+
+    rows: Int[Tensor, "n"]
+    """Their numbers, in rising order."""
+    draws: Float[Tensor, "draws C"]
+    """Behind class probabilities; see `softmax`."""
+
+
+@dataclass
+class Sensitivity:
+    """Derivatives of the objective, by the sums over signals and by the scored signals' own numbers."""
+
+    sums: Statistics
+    features: Float[Tensor, "n M"] | None = None
+    residual: Float[Tensor, "n"] | None = None
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The collapsed bound of signals, or the leave-one-out log likelihood of some of them; nats a signal.
+
+    `anchors`, one a term or None, move the inducing patches along with the weighting.
+    """
+
+    features: Features
+    signals: Signals
+    group: Int[Tensor, "N"]
+    targets: Float[Tensor, "N"]
+    groups: int
+    likelihood: Likelihood
+    log_noise: Float[Tensor, ""]
+    """Logarithm of the likelihood's parameter."""
+    log_variance: Float[Tensor, ""]
+    """Logarithm of the GP's variance."""
+    parameters: Parameters
+    anchors: Sequence[Anchors | None]
+    scored: Scored | None = None
+    """None: the collapsed bound."""
+    draws: int | None = None
+    """Patches drawn for the prior variance of large signals, always the same ones."""
+    seed: int = 0
+    charts: dict[int, list[Chart | Stencil]] = field(default_factory=dict)
+    """Those of the first runs of signals, by where these start, as many as fit the memory limit."""
+
+    def __call__(self, x: Float[np.ndarray, "k"]) -> tuple[float, Float[np.ndarray, "k"]]:
+        """The objective and its gradient at x."""
+        self.parameters.set(x)
+        inducing = self._inducing()
+        leaves = [u.detach().requires_grad_() for u in inducing]
+        terms = [replace(term, inducing=leaf) for term, leaf in zip(self.features.terms, leaves, strict=True)]
+        features = replace(self.features, terms=terms)
+        statistics, sample = self._sums(features)
+        value, sensitivity = self._sensitivity(statistics, sample)
+        roots = [term.root.clone().requires_grad_() for term in terms]
+        for run in self._runs():
+            self._pull(features, roots, run, sensitivity)
+        for term, root in zip(terms, roots, strict=True):
+            _pull_root(term, root)
+        for anchored, leaf in zip(inducing, leaves, strict=True):
+            if anchored.requires_grad and leaf.grad is not None:
+                anchored.backward(leaf.grad)
+        return value, self.parameters.gradient(x)
+
+    def value(self, x: Float[np.ndarray, "k"]) -> float:
+        """The objective alone."""
+        self.parameters.set(x)
+        terms = [
+            replace(term, inducing=u.detach())
+            for term, u in zip(self.features.terms, self._inducing(), strict=True)
+        ]
+        features = replace(self.features, terms=terms)
+        with torch.no_grad():
+            return float(self._score(*self._sums(features)))
+
+    def _charts(self, run: slice) -> list[Chart | Stencil]:
+        """The charts of a run of signals, one a term, kept for the next time if there is room."""
+        if run.start not in self.charts:
+            terms = self.features.terms
+            shared = [term.convolution.shared_chart(self.signals) for term in terms]
+            made = [
+                term.convolution.make_chart(self.signals[run]) if chart is None else chart
+                for term, chart in zip(terms, shared, strict=True)
+            ]
+            held = sum(_bytes(chart) for charts in self.charts.values() for chart in charts)
+            if held + sum(map(_bytes, made)) > self.features.memory:
+                return made
+            self.charts[run.start] = made
+        return self.charts[run.start]
+
+    def _sums(self, features: Features) -> tuple[Statistics, Sample | None]:
+        """The first pass: sums over all signals, and the features of those that are scored."""
+        statistics = Statistics.empty(self.groups, features.size)
+        kept: list[Sample] = []
+        for run in self._runs():
+            patches = features.patches(self.signals[run], self._charts(run), run.start)
+            chunk = features.of_patches(patches, run, draws=self.draws, seed=self.seed)
+            group, targets = self.group[run], self.targets[run]
+            statistics.add(chunk.features, group, targets, chunk.residual)
+            inside, _ = self._scored_in(run)
+            if len(inside):
+                assert chunk.diagonal is not None
+                whole = Sample(chunk.features, chunk.residual, chunk.diagonal, group, targets)
+                kept.append(whole.of(inside))
+        return statistics, Sample.concatenate(kept) if kept else None
+
+    def _scored_in(self, run: slice) -> tuple[Int[Tensor, "m"], slice]:
+        """Which signals of a run are scored, and their places among all that are."""
+        if self.scored is None:
+            return torch.zeros(0, dtype=torch.int64), slice(0, 0)
+        start, stop = torch.searchsorted(self.scored.rows, torch.tensor([run.start, run.stop])).tolist()
+        return self.scored.rows[start:stop] - run.start, slice(start, stop)
+
+    def _runs(self) -> list[slice]:
+        cost = self.features.bytes_per_signal(self.signals)
+        return list(runs(cost, min(self.features.memory, RUN_BYTES)))
+
+    def _inducing(self) -> list[Tensor]:
+        with torch.enable_grad():
+            return [
+                term.inducing if anchors is None else anchors.patches(term)
+                for term, anchors in zip(self.features.terms, self.anchors, strict=True)
+            ]
+
+    def _score(self, statistics: Statistics, sample: Sample | None) -> Float[Tensor, ""]:
+        likelihood, variance = self.likelihood(self.log_noise.exp()), self.log_variance.exp()
+        if self.scored is None or sample is None:
+            return likelihood.bound(statistics, variance) / len(self.signals)
+        return -likelihood.leave_one_out_loss(
+            likelihood.posterior(statistics, variance), sample, self.scored.draws
+        )
+
+    def _sensitivity(self, statistics: Statistics, sample: Sample | None) -> tuple[float, Sensitivity]:
+        """The objective and its derivatives; those with respect to noise and variance go to their `grad`."""
+        sums = replace(
+            statistics,
+            gram=statistics.gram.requires_grad_(),
+            cross=statistics.cross.requires_grad_(),
+            residual=statistics.residual.requires_grad_(),
+        )
+        leaves = None
+        if sample is not None:
+            leaves = replace(
+                sample, features=sample.features.requires_grad_(), residual=sample.residual.requires_grad_()
+            )
+        with torch.enable_grad():
+            value = self._score(sums, leaves)
+        value.backward()
+        result = Sensitivity(
+            replace(statistics, gram=_grad(sums.gram), cross=_grad(sums.cross), residual=_grad(sums.residual))
+        )
+        if leaves is not None:
+            result.features, result.residual = _grad(leaves.features), _grad(leaves.residual)
+        return float(value.detach()), result
+
+    def _pull(
+        self,
+        features: Features,
+        roots: Sequence[Tensor],
+        run: slice,
+        sensitivity: Sensitivity,
+    ) -> None:
+        """Pull the sensitivities of the sums back through the features of one run of signals."""
+        columns, diagonals = [], []
+        with torch.enable_grad():
+            for term, root, chart in zip(features.terms, roots, self._charts(run), strict=True):
+                made = term.convolution.patches(self.signals[run], chart)
+                patches = term.kernel.weighted(made, run.start)
+                if not made.values.requires_grad:
+                    patches = patches.distinct()
+                kfu = term.kernel.kfu(patches, term.inducing)
+                columns.append(torch.linalg.solve_triangular(root, kfu.double().T, upper=False).T)
+                diagonal = term.kernel.kff_diagonal(
+                    patches, draws=self.draws, seed=self.seed, first=run.start
+                )
+                diagonals.append(diagonal.double())
+            phi = torch.cat(columns, dim=1)
+            residual = (torch.stack(diagonals).sum(dim=0) - phi.square().sum(dim=1)).clamp_min(0.0)
+            group, targets = self.group[run], self.targets[run]
+            pulled, of_residual = torch.zeros_like(phi), sensitivity.sums.residual[group]
+            for g in torch.unique(group).tolist():
+                member = group == g
+                # The derivative of φᵀAφ + tφᵀb, where A is symmetric.
+                quadratic = 2 * phi.detach()[member] @ sensitivity.sums.gram[g]
+                pulled[member] = quadratic + targets[member][:, None] * sensitivity.sums.cross[g]
+            inside, places = self._scored_in(run)
+            if sensitivity.features is not None and sensitivity.residual is not None:
+                pulled.index_add_(0, inside, sensitivity.features[places])
+                of_residual = of_residual.index_add(0, inside, sensitivity.residual[places])
+            surrogate = (pulled * phi).sum() + of_residual @ residual
+        if surrogate.requires_grad:
+            surrogate.backward()
+
+
+def _bytes(chart: Chart | Stencil) -> int:
+    return sum(array.nbytes for array in chart.coordinates.values()) if isinstance(chart, Chart) else 0
+
+
+def _grad(leaf: Tensor) -> Tensor:
+    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+
+
+def _pull_root(term: Term, root: Tensor) -> None:
+    """Pull the sensitivity of chol(Kuu) back to the kernel and the inducing patches."""
+    if root.grad is None:
+        return
+    kernel = copy.deepcopy(term.kernel).double()
+    inducing = term.inducing.detach().double().requires_grad_()
+    with torch.enable_grad():
+        factor = stable_cholesky(kernel.kuu(inducing), term.jitter, "Kuu", "inducing patches too alike")
+    factor.backward(root.grad)
+    for original, doubled in zip(term.kernel.parameters(), kernel.parameters(), strict=True):
+        if doubled.grad is not None and original.requires_grad:
+            _accumulate(original, doubled.grad)
+    if inducing.grad is not None and term.inducing.requires_grad:
+        _accumulate(term.inducing, inducing.grad)
+
+
+def _accumulate(tensor: Tensor, gradient: Tensor) -> None:
+    gradient = gradient.to(tensor.dtype)
+    tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient

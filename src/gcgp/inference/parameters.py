@@ -1,0 +1,184 @@
+"""What can be learned of a model, as one vector of numbers of about the same size that starts at zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+
+from gcgp.inference.features import Term
+from gcgp.kernel import RotationPooled
+from gcgp.kernel.base import lengthscale_parts
+
+MOST_OCTAVES = 6.0
+"""Lengthscales, widths and the like may grow or shrink by this power of two."""
+SCALARS = ("variance", "noise", "alpha")
+OF_TERMS = ("lengthscale", "lengthscales", "location", "vertex_weights", "inducing")
+
+
+@dataclass(frozen=True)
+class Knob:
+    """Some numbers x, zero at the start, and the raw tensor of a module that follows from them."""
+
+    names: tuple[str, ...]
+    """Which of the things that can be learned it stands for."""
+    tensor: Tensor
+    raw: Callable[[Float[Tensor, "k"]], Tensor]
+    """The tensor's value at x."""
+    size: int
+    limit: float = math.inf
+    """No number may be further from zero."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Knobs side by side."""
+
+    knobs: Sequence[Knob]
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return sum(knob.size for knob in self.knobs)
+
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        """The least and the largest value of each number."""
+        return [(-knob.limit, knob.limit) for knob in self.knobs for _ in range(knob.size)]
+
+    def set(self, x: Float[np.ndarray, "k"]) -> None:
+        """Write the values at x into the modules."""
+        with torch.no_grad():
+            for knob, part in zip(self.knobs, self._parts(x), strict=True):
+                knob.tensor.copy_(knob.raw(part))
+
+    def gradient(self, x: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
+        """What the tensors' `grad` means for the numbers at x; the grads are cleared."""
+        pulled = []
+        for knob, part in zip(self.knobs, self._parts(x), strict=True):
+            at = part.clone().requires_grad_()
+            with torch.enable_grad():
+                raw = knob.raw(at)
+            grad = torch.zeros_like(knob.tensor) if knob.tensor.grad is None else knob.tensor.grad
+            pulled.append(torch.autograd.grad(raw, at, grad.to(raw.dtype))[0])
+            knob.tensor.grad = None
+        return torch.cat(pulled).numpy() if pulled else np.zeros(0)
+
+    def _parts(self, x: Float[np.ndarray, "k"]) -> Sequence[Float[Tensor, "part"]]:
+        return torch.split(torch.as_tensor(x, dtype=torch.float64), [knob.size for knob in self.knobs])
+
+
+def scalar_knob(name: str, logarithm: Float[Tensor, ""]) -> Knob:
+    """A positive number that is kept as its logarithm."""
+    start = logarithm.detach().clone()
+    return Knob((name,), logarithm, lambda x: start + x[0], 1)
+
+
+def term_knobs(term: Term, names: Sequence[str], columns: dict[str, slice]) -> list[Knob]:
+    """The knobs of one term; what it does not have is passed over.
+
+    `columns` are those of its patches: the lengthscale of the location is one of its own.
+    """
+    return [
+        *_lengthscale_knobs(term.kernel.base, names, columns),
+        *_weighting_knobs(term, names),
+        *_plain_knobs(term, names),
+    ]
+
+
+def learnable_names(term: Term, columns: dict[str, slice], named_kernel: bool) -> list[str]:
+    """What of a term can be learned."""
+    names = ["lengthscale"]
+    pooled = isinstance(term.kernel.base, RotationPooled)
+    if named_kernel and not pooled:
+        names.append("lengthscales")
+    if "location" in columns and named_kernel:
+        names.append("location")
+    own = weighting_parameters(term)
+    names += [name for name in own if not (pooled and name == "angles")]
+    if term.kernel.vertex_weights is not None:
+        names.append("vertex_weights")
+    return [*names, "inducing"]
+
+
+def weighting_parameters(term: Term) -> dict[str, Tensor]:
+    """The weighting's raw parameters by the names of what they stand for."""
+    named = term.convolution.weighting.named_parameters()
+    return {name.removeprefix("raw_"): tensor for name, tensor in named}
+
+
+def _lengthscale_knobs(kernel: Kernel, names: Sequence[str], columns: dict[str, slice]) -> list[Knob]:
+    limit = MOST_OCTAVES * math.log(2)
+    wanted = {"lengthscale", "lengthscales", "location"} & set(names)
+    if not wanted:
+        return []
+    parts = lengthscale_parts(kernel)
+    if not parts:  # a kernel of the user's own: all that it has
+        return [
+            _shifted(("lengthscale",), tensor) for tensor in kernel.parameters() if "lengthscale" in names
+        ]
+    total = max(part.stop for part in columns.values())
+    place = torch.zeros(total, dtype=torch.bool)
+    if "location" in columns:
+        place[columns["location"]] = True
+    directions = []
+    if "lengthscales" in names:
+        directions += [torch.eye(total, dtype=torch.float64)[i] for i in torch.nonzero(~place)[:, 0].tolist()]
+    elif "lengthscale" in names:
+        directions.append((~place).double())
+    if "location" in names and place.any():
+        directions.append(place.double())
+    knobs = []
+    for part, dims in parts:
+        basis = torch.stack(directions, dim=1)[dims]
+        basis = basis[:, basis.any(dim=0)]
+        if basis.shape[1] == 0:
+            continue
+        start = part.lengthscale.detach().double().clone()
+
+        def raw(x: Tensor, basis: Tensor = basis, start: Tensor = start, part: Kernel = part) -> Tensor:
+            return part.raw_lengthscale_constraint.inverse_transform(start * torch.exp(basis @ x))
+
+        own = tuple(name for name in ("lengthscale", "lengthscales", "location") if name in names)
+        knobs.append(Knob(own, part.raw_lengthscale, raw, basis.shape[1], limit))
+    return knobs
+
+
+def _weighting_knobs(term: Term, names: Sequence[str]) -> list[Knob]:
+    own = weighting_parameters(term)
+    widths = [
+        raw.detach().exp().mean() for name, raw in own.items() if name in ("radial_width", "along", "scales")
+    ]
+    knobs = []
+    for name, tensor in own.items():
+        if name in names:
+            positive = term.convolution.weighting.constraint_for_parameter_name(f"raw_{name}") is not None
+            of_distances = name in ("radii", "means") and widths
+            unit = float(widths[0]) if of_distances else 1.0
+            limit = MOST_OCTAVES * math.log(2) if positive else math.inf
+            knobs.append(_shifted((name,), tensor, unit, limit))
+    return knobs
+
+
+def _plain_knobs(term: Term, names: Sequence[str]) -> list[Knob]:
+    knobs = []
+    if "vertex_weights" in names and term.kernel.vertex_weights is not None:
+        weights = term.kernel.vertex_weights
+        knobs.append(_shifted(("vertex_weights",), weights, float(weights.detach().abs().mean()) or 1.0))
+    if "inducing" in names:
+        spread = term.inducing.detach().double().std(dim=0, correction=0).clamp_min(1e-6)
+        knobs.append(_shifted(("inducing",), term.inducing, spread))
+    return knobs
+
+
+def _shifted(
+    names: tuple[str, ...], tensor: Tensor, unit: float | Tensor = 1.0, limit: float = math.inf
+) -> Knob:
+    start = tensor.detach().double().clone()
+    return Knob(names, tensor, lambda x: start + unit * x.reshape(start.shape), start.numel(), limit)
