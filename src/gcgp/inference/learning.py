@@ -14,31 +14,34 @@ from scipy.optimize import minimize
 OPTIMISERS = ("l-bfgs", "adam")
 GAIN = 1e-5
 """Climbing stops once ten iterations together gain less than this, in nats a signal."""
+MOST_TRIES = 8
+"""Points along one direction: rounding may leave nothing to gain there."""
 
 Function = Callable[[Float[np.ndarray, "k"]], tuple[float, Float[np.ndarray, "k"]]]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One iteration: its number, stage, bound (nats a signal), and seconds since the start."""
+    """One iteration: its number, stage, objective (nats a signal), and seconds since the start."""
 
     iteration: int
     stage: str
-    bound: float
+    value: float
     seconds: float
 
 
 @dataclass
 class History:
-    """The steps that were accepted, and who is told of each."""
+    """The steps that were taken, and who is told of each. Within a stage values never fall."""
 
+    stage: str = ""
     tell: Callable[[Step], None] = lambda step: None
     steps: list[Step] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
 
-    def add(self, stage: str, bound: float) -> None:
+    def add(self, value: float) -> None:
         """Note one more iteration."""
-        step = Step(len(self.steps), stage, bound, time.perf_counter() - self.started)
+        step = Step(len(self.steps), self.stage, value, time.perf_counter() - self.started)
         self.steps.append(step)
         self.tell(step)
 
@@ -54,11 +57,10 @@ def climb(
     bounds: list[tuple[float, float]],
     optimiser: str = "l-bfgs",
     max_iter: int = 50,
-    stage: str = "",
     history: History,
     learning_rate: float = 0.05,
-) -> tuple[Float[np.ndarray, "k"], float, bool]:
-    """The best point found from `start`, its bound, and whether the climb was interrupted by the user."""
+) -> tuple[Float[np.ndarray, "k"], bool]:
+    """The best point found from `start`, and whether the climb was interrupted by the user."""
     best, highest = start.copy(), -np.inf
     recent: list[float] = []
 
@@ -72,7 +74,7 @@ def climb(
         return -value, -gradient
 
     def note(*_: object) -> None:
-        history.add(stage, highest)
+        history.add(highest)
         recent.append(highest)
         if len(recent) > 10 and recent[-1] - recent[-11] < GAIN:
             raise _Enough
@@ -87,7 +89,7 @@ def climb(
                 method="L-BFGS-B",
                 bounds=bounds,
                 callback=note,
-                options={"maxiter": max_iter, "maxcor": 20},
+                options={"maxiter": max_iter, "maxls": MOST_TRIES, "ftol": 1e-7},
             )
         else:
             _adam(evaluated, start, bounds, max_iter, learning_rate, note)
@@ -95,7 +97,7 @@ def climb(
         pass
     except KeyboardInterrupt:
         interrupted = True
-    return best, highest, interrupted
+    return best, interrupted
 
 
 def _adam(

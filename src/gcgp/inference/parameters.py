@@ -18,6 +18,8 @@ from gcgp.kernel.base import lengthscale_parts
 
 MOST_OCTAVES = 6.0
 """Lengthscales, widths and the like may grow or shrink by this power of two."""
+MOST_DECADES = 4 * math.log(10)
+"""And the GP's variance, noise or α_ε by this factor's logarithm."""
 SCALARS = ("variance", "noise", "alpha")
 OF_TERMS = ("lengthscale", "lengthscales", "location", "vertex_weights", "inducing")
 
@@ -32,8 +34,8 @@ class Knob:
     raw: Callable[[Float[Tensor, "k"]], Tensor]
     """The tensor's value at x."""
     size: int
-    limit: float = math.inf
-    """No number may be further from zero."""
+    low: Sequence[float] | float = -math.inf
+    high: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,11 @@ class Parameters:
     @property
     def bounds(self) -> list[tuple[float, float]]:
         """The least and the largest value of each number."""
-        return [(-knob.limit, knob.limit) for knob in self.knobs for _ in range(knob.size)]
+        return [
+            (low, knob.high)
+            for knob in self.knobs
+            for low in (knob.low if isinstance(knob.low, Sequence) else [knob.low] * knob.size)
+        ]
 
     def set(self, x: Float[np.ndarray, "k"]) -> None:
         """Write the values at x into the modules."""
@@ -77,7 +83,7 @@ class Parameters:
 def scalar_knob(name: str, logarithm: Float[Tensor, ""]) -> Knob:
     """A positive number that is kept as its logarithm."""
     start = logarithm.detach().clone()
-    return Knob((name,), logarithm, lambda x: start + x[0], 1)
+    return Knob((name,), logarithm, lambda x: start + x[0], 1, -MOST_DECADES, MOST_DECADES)
 
 
 def term_knobs(term: Term, names: Sequence[str], columns: dict[str, slice]) -> list[Knob]:
@@ -146,7 +152,7 @@ def _lengthscale_knobs(kernel: Kernel, names: Sequence[str], columns: dict[str, 
             return part.raw_lengthscale_constraint.inverse_transform(start * torch.exp(basis @ x))
 
         own = tuple(name for name in ("lengthscale", "lengthscales", "location") if name in names)
-        knobs.append(Knob(own, part.raw_lengthscale, raw, basis.shape[1], limit))
+        knobs.append(Knob(own, part.raw_lengthscale, raw, basis.shape[1], -limit, limit))
     return knobs
 
 
@@ -161,8 +167,13 @@ def _weighting_knobs(term: Term, names: Sequence[str]) -> list[Knob]:
             positive = term.convolution.weighting.constraint_for_parameter_name(f"raw_{name}") is not None
             of_distances = name in ("radii", "means") and widths
             unit = float(widths[0]) if of_distances else 1.0
-            limit = MOST_OCTAVES * math.log(2) if positive else math.inf
-            knobs.append(_shifted((name,), tensor, unit, limit))
+            low: Sequence[float] | float = -math.inf
+            high = math.inf
+            if positive:
+                low, high = -MOST_OCTAVES * math.log(2), MOST_OCTAVES * math.log(2)
+            elif name == "radii":  # a negative one would be a narrower bin at the centre
+                low = (-tensor.detach().double().clamp_min(0.0) / unit).tolist()
+            knobs.append(_shifted((name,), tensor, unit, low, high))
     return knobs
 
 
@@ -178,7 +189,11 @@ def _plain_knobs(term: Term, names: Sequence[str]) -> list[Knob]:
 
 
 def _shifted(
-    names: tuple[str, ...], tensor: Tensor, unit: float | Tensor = 1.0, limit: float = math.inf
+    names: tuple[str, ...],
+    tensor: Tensor,
+    unit: float | Tensor = 1.0,
+    low: Sequence[float] | float = -math.inf,
+    high: float = math.inf,
 ) -> Knob:
     start = tensor.detach().double().clone()
-    return Knob(names, tensor, lambda x: start + unit * x.reshape(start.shape), start.numel(), limit)
+    return Knob(names, tensor, lambda x: start + unit * x.reshape(start.shape), start.numel(), low, high)

@@ -15,11 +15,14 @@ from torch import Tensor
 from gcgp.domain import Graphs, Grids, Meshes, Signals
 from gcgp.domain.chart import unknown_option
 from gcgp.inference import Term
-from gcgp.kernel import ConvolutionalKernel, RotationPooled, base_kernel, choose_inducing
-from gcgp.kernel.base import set_lengthscales
+from gcgp.kernel import ConvolutionalKernel, RotationPooled, base_kernel
+from gcgp.kernel.base import lengthscale_parts, set_lengthscales
+from gcgp.kernel.inducing import choose_rows
 from gcgp.patches import Convolution, Patches
 from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, GeodesicPolar, Polar, Weighting
 
+Lengthscales = dict[str, Any]
+"""Of each group of columns: a number, or one for each column."""
 WEIGHTINGS = ("auto", "polar", "diffusion", "mixture", "anisotropic", "box")
 CANDIDATES = 20_000
 """Patches among which inducing patches are chosen."""
@@ -62,22 +65,22 @@ def _weighting(option: Any, signals: Signals) -> Weighting:
     return Diffusion([0.0, *radii], width)
 
 
-def natural_radii(signals: Signals) -> tuple[list[float], float]:
-    """Four radii from the distance of neighbours to a quarter of the domain's extent, and their width.
+def natural_radii(signals: Signals, count: int | None = None) -> tuple[list[float], float]:
+    """Radii, four if no number is given, from the distance of neighbours to a quarter of the domain's extent.
 
-    Without coordinates: one, two and three typical edges, and half an edge. On meshes: up to a part of the
-    root of their area, whatever the number of their vertices.
+    And their width. Without coordinates: one, two and three typical edges, and half an edge. On meshes: up
+    to a part of the root of their area, whatever the number of their vertices.
     """
     spacing = signals.domains.spacing()
     if isinstance(signals.domains, Meshes):
         outer = MESH_REACH * float(np.median([mesh.area for mesh in signals.domains])) ** 0.5
-        radii = np.linspace(outer / 4, outer, 4)
-        return radii.tolist(), 0.75 * float(radii[1] - radii[0])
+        radii = np.linspace(outer / (count or 4), outer, count or 4)
+        return radii.tolist(), 0.75 * float(radii[0])
     if _dimensions(signals) == 0:
-        return [spacing, 2 * spacing, 3 * spacing], spacing / 2
+        return [(k + 1) * spacing for k in range(count or 3)], spacing / 2
     outer = max(_extent(signals) / 4, spacing)
-    radii = np.linspace(min(spacing, outer / 7), outer, 4)
-    return radii.tolist(), 0.75 * float(radii[1] - radii[0])
+    radii = np.linspace(min(spacing, outer / 7), outer, count or 4)
+    return radii.tolist(), 0.75 * float(radii[-1] - radii[0]) / max(1, len(radii) - 1) or outer / 2
 
 
 def _dimensions(signals: Signals) -> int:
@@ -155,7 +158,7 @@ class Draft:
         medians = {name: median_distance(patches.values[:, part], rng) for name, part in columns.items()}
         return cls(convolution, columns, patches, scored, medians, kernel, aggregate, vertex_weights, pooled)
 
-    def kernel_with(self, lengthscales: dict[str, float]) -> Kernel:
+    def kernel_with(self, lengthscales: Lengthscales) -> Kernel:
         """The base kernel, with these lengthscales if it is one of ours."""
         if isinstance(self.kernel, str):
             base = base_kernel(self.kernel, self.columns).to(self.convolution.dtype)
@@ -180,42 +183,77 @@ class Draft:
         return torch.cat(columns, dim=1)
 
     def inducing(
-        self, lengthscales: dict[str, float], count: int, method: str, rng: np.random.Generator
+        self, lengthscales: Lengthscales, count: int, method: str, rng: np.random.Generator
     ) -> Float[Tensor, "M dim"]:
         """Inducing patches that suit these lengthscales, from the trial signals that are not scored."""
-        candidates = self.trial.values[int(self.trial.offsets[self.scored]) :]
-        if len(candidates) == 0:  # those signals have no patches at all
-            candidates = self.trial.values
-        pick = np.sort(rng.permutation(len(candidates))[: max(CANDIDATES, 4 * count)])
-        return choose_inducing(
-            candidates[torch.from_numpy(pick)],
+        return self.trial.values[self.inducing_rows(lengthscales, count, method, rng)]
+
+    def inducing_rows(
+        self, lengthscales: Lengthscales, count: int, method: str, rng: np.random.Generator
+    ) -> Int[Tensor, "M"]:
+        """Which of the trial patches these are."""
+        first = int(self.trial.offsets[self.scored])
+        if first == len(self.trial.values):  # the other signals have no patches at all
+            first = 0
+        pick = np.sort(rng.permutation(len(self.trial.values) - first)[: max(CANDIDATES, 4 * count)])
+        rows = first + torch.from_numpy(pick)
+        chosen = choose_rows(
+            self.trial.values[rows],
             count,
             method=method,
             kernel=self.kernel_with(lengthscales).double(),
             scale=self._per_column(lengthscales),
             random_state=rng,
         )
+        return rows[chosen]
 
-    def term(self, lengthscales: dict[str, float], inducing: Float[Tensor, "M dim"]) -> Term:
+    def term(self, lengthscales: Lengthscales, inducing: Float[Tensor, "M dim"]) -> Term:
         """The term with these lengthscales, one a group of columns, and inducing patches."""
         base = self.kernel_with(lengthscales)
         kernel = ConvolutionalKernel(base, self.aggregate, self.vertex_weights)
         return Term(self.convolution, kernel.requires_grad_(False), inducing)
 
-    def _per_column(self, lengthscales: dict[str, float]) -> Float[Tensor, "dim"]:
+    def _per_column(self, lengthscales: Lengthscales) -> Float[Tensor, "dim"]:
         scales = torch.ones(self.trial.values.shape[1], dtype=self.convolution.dtype)
         for name, part in self.columns.items():
             scales[part] = lengthscales[name]
         return scales
 
-    def lengthscales(self, bins: float, location: float | None = None) -> dict[str, float]:
+    def lengthscales(self, bins: float, location: float | None = None) -> Lengthscales:
         """Lengthscales as multiples of the medians; a location of None does not count at all."""
-        scales = {"bins": bins * self.medians["bins"]}
+        scales: Lengthscales = {"bins": bins * self.medians["bins"]}
         if "mass" in self.columns:
             scales["mass"] = 2 * bins * self.medians["mass"]
         if "location" in self.columns:
             scales["location"] = (1e6 if location is None else location) * self.medians["location"]
         return scales
+
+    def read_lengthscales(self, kernel: Kernel, otherwise: Lengthscales) -> Lengthscales:
+        """The lengthscales of a kernel like that of this draft, by groups of columns.
+
+        `otherwise`, for a kernel of the user's own, which has none of ours.
+        """
+        parts = lengthscale_parts(kernel) if isinstance(self.kernel, str) else []
+        if not parts:
+            return otherwise
+        every = torch.ones(self.trial.values.shape[1], dtype=self.convolution.dtype)
+        for part, dims in parts:
+            every[dims] = part.lengthscale.detach()[0].to(every.dtype)
+        return {name: every[columns].clone() for name, columns in self.columns.items()}
+
+    def remade(self, weighting: Weighting, trial: Signals, memory: int, rng: np.random.Generator) -> Draft:
+        """The draft of the same trial signals with another weighting."""
+        return Draft.make(
+            replace(self.convolution, weighting=weighting),
+            trial,
+            self.scored,
+            self.kernel,
+            self.aggregate,
+            self.vertex_weights,
+            self.pooled,
+            memory,
+            rng,
+        )
 
     def without_location(self) -> Draft:
         """The same draft with patches that do not say where they are."""

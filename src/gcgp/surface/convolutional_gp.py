@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,12 @@ from gcgp.inference import (
     Posterior,
     Statistics,
 )
-from gcgp.inference.dirichlet import COARSE_STEPS, FINE_STEPS, START
+from gcgp.inference.dirichlet import FINE_STEPS
 from gcgp.inference.features import Chunk
+from gcgp.inference.learning import OPTIMISERS, History
+from gcgp.inference.objective import Likelihood
 from gcgp.inference.selection import Choice, Point, Sample
+from gcgp.inference.softmax import normal_draws
 from gcgp.kernel.base import NAMES as KERNELS
 from gcgp.kernel.convolutional import AGGREGATES
 from gcgp.kernel.inducing import METHODS
@@ -34,7 +37,8 @@ from gcgp.patches import Convolution
 from gcgp.patches.convolution import runs
 from gcgp.surface.assembly import Draft, resolve_weightings
 from gcgp.surface.inputs import as_bytes, as_signals
-from gcgp.surface.tuning import Tuned, tune
+from gcgp.surface.learning import OBJECTIVES, State, Task, check_names, learn, names_to_learn, teller
+from gcgp.surface.tuning import TrialLoss, sample_of, tune
 from gcgp.weighting import Weighting
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -43,6 +47,8 @@ TRIAL_SIGNALS = 1_000
 SCORED_SIGNALS = 500
 """How many of these, half at the most, are left out in turn to score a choice."""
 TRIAL_INDUCING = 300
+TRIAL_DRAWS = 128
+"""Draws behind a probability while α_ε and the variance are searched; predictions take 512."""
 DIAGONAL_DRAWS = 128
 """Patches of a training signal that are drawn for its prior variance; with fewer patches, all count."""
 
@@ -86,6 +92,11 @@ class ConvolutionalGP(BaseEstimator):
     n_inducing: int
     inducing: str
     variance: float | str
+    learn: Any
+    objective: str
+    optimiser: str
+    max_iter: int
+    verbose: bool
     dtype: str
     memory_limit: int | str
     random_state: Any
@@ -93,6 +104,9 @@ class ConvolutionalGP(BaseEstimator):
 
     features_: Features
     posterior_: Posterior
+
+    _likelihood: Likelihood
+    _likelihood_parameter: str
 
     def predict_latent(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Posterior mean `[N, C]` of the latent functions and, if asked for, their standard deviation."""
@@ -138,17 +152,18 @@ class ConvolutionalGP(BaseEstimator):
             ("aggregate", self.aggregate, AGGREGATES),
             ("inducing", self.inducing, METHODS),
             ("dtype", self.dtype, tuple(DTYPES)),
+            ("objective", self.objective, OBJECTIVES),
+            ("optimiser", self.optimiser, OPTIMISERS),
         ):
             if value not in known:
                 raise unknown_option(name, value, known)
         if not isinstance(self.kernel, Kernel) and self.kernel not in KERNELS:
             raise unknown_option("kernel", self.kernel, (*KERNELS, "any gpytorch.kernels.Kernel"))
-        if (
-            isinstance(self.n_inducing, bool)
-            or not isinstance(self.n_inducing, (int, np.integer))
-            or self.n_inducing < 1
-        ):
-            raise ValueError(f"n_inducing={self.n_inducing!r} must be a whole number of at least 1")
+        for name in ("n_inducing", "max_iter"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
+        names_to_learn(self.learn, self._likelihood_parameter)
         for name in ("lengthscale", "variance"):
             check_positive(name, getattr(self, name))
         if not isinstance(self.location, (bool, np.bool_)):
@@ -196,10 +211,21 @@ class ConvolutionalGP(BaseEstimator):
             bar.set_description("lengthscales")
             trial = rng.permutation(len(signals))[: self._trial_size(signals, memory)]
             drafts = self._drafts(signals[trial], rng)
-            tuned, start = self._tuned(drafts, labels[trial], t[trial], groups, rng)
+            loss = self._trial_loss(labels[trial], t[trial], groups, rng)
+            tuned = tune(drafts, self.lengthscale, self.location, loss)
+            start = loss.last
+            state = State(tuned.drafts, tuned.lengthscales, 1.0, 1.0)
+            if names_to_learn(self.learn, self._likelihood_parameter):
+                bar.set_description("learning")
+                check_names(self.learn, state, self._likelihood_parameter)
+                state, start = self._learned(state, loss, signals, trial, labels, t, groups, rng)
+            inducing = state.inducing or [
+                draft.inducing(scales, int(self.n_inducing), self.inducing, rng)
+                for draft, scales in zip(state.drafts, state.scales, strict=True)
+            ]
             terms = [
-                draft.term(scales, draft.inducing(scales, int(self.n_inducing), self.inducing, rng))
-                for draft, scales in zip(tuned.drafts, tuned.lengthscales, strict=True)
+                draft.term(scales, patches)
+                for draft, scales, patches in zip(state.drafts, state.scales, inducing, strict=True)
             ]
             features = Features(terms, memory)
             bar.set_description("features")
@@ -208,8 +234,8 @@ class ConvolutionalGP(BaseEstimator):
             for chunk in features.chunks(signals, draws=DIAGONAL_DRAWS, seed=seed, progress=bar.update):
                 statistics.add(chunk.features, labels[chunk.run], t[chunk.run], chunk.residual)
             bar.set_description("variance")
-            scored = trial[: tuned.drafts[0].scored]
-            sample = _sample(list(features.chunks(signals[scored])), labels[scored])
+            scored = trial[: state.drafts[0].scored]
+            sample = sample_of(list(features.chunks(signals[scored])), labels[scored], t[scored])
             choice = self._choose(statistics, sample, start, FINE_STEPS)
             self.features_ = features
             self.posterior_ = choice.likelihood.posterior(statistics, choice.variance)
@@ -269,41 +295,57 @@ class ConvolutionalGP(BaseEstimator):
             )
         return possible and (on_meshes if self.pool_rotations == "auto" else bool(self.pool_rotations))
 
-    def _tuned(
-        self,
-        drafts: list[Draft],
-        labels: Int[Tensor, "n"],
-        targets: Float[Tensor, "n"],
-        groups: int,
-        rng: np.random.Generator,
-    ) -> tuple[Tuned, Point]:
-        """Lengthscales, and whether location counts, by the loss of a smaller model of the trial signals.
-
-        Also where the search for the likelihood ended there: the whole model's search starts from it.
-        """
+    def _trial_loss(
+        self, labels: Int[Tensor, "n"], targets: Float[Tensor, "n"], groups: int, rng: np.random.Generator
+    ) -> TrialLoss:
         count = min(int(self.n_inducing), TRIAL_INDUCING)
         method = "random" if self.inducing == "random" else "k-means++"
-        last: Point = START
-        chosen: dict[int, Tensor] = {}
+        return TrialLoss(labels, targets, groups, count, method, self._choose, rng)
 
-        def loss(drafts: Sequence[Draft], scales: Sequence[dict[str, float]]) -> float:
-            nonlocal last
-            terms = []
-            for draft, own in zip(drafts, scales, strict=True):
-                # The same inducing patches for all lengthscales: others would make the losses noisy.
-                if id(draft) not in chosen:
-                    chosen[id(draft)] = draft.inducing(own, count, method, rng)
-                terms.append(draft.term(own, chosen[id(draft)]))
-            chunk = Features(terms, 0).of_patches([draft.trial for draft in drafts], slice(0, len(labels)))
-            statistics = Statistics.empty(groups, chunk.features.shape[1])
-            statistics.add(chunk.features, labels, targets, chunk.residual)
-            sample = _sample([chunk], labels[: drafts[0].scored])
-            choice = self._choose(statistics, sample, last, COARSE_STEPS)
-            last = choice.at or START
-            return choice.loss
-
-        tuned = tune(drafts, self.lengthscale, self.location, loss)
-        return tuned, last
+    def _learned(
+        self,
+        state: State,
+        loss: TrialLoss,
+        signals: Signals,
+        trial: Int[np.ndarray, "n"],
+        labels: Int[Tensor, "N"],
+        targets: Float[Tensor, "N"],
+        groups: int,
+        rng: np.random.Generator,
+    ) -> tuple[State, Point]:
+        """What learning makes of the tuned drafts, and where the next search for the likelihood starts."""
+        loss(state.drafts, state.scales)
+        assert loss.choice is not None
+        name = self._likelihood_parameter
+        history = History(tell=teller(self.verbose))
+        self.start_weightings_ = [draft.convolution.weighting for draft in state.drafts]
+        fixed = {key for key in ("variance", name) if getattr(self, key) != "auto"}
+        task = Task(
+            signals,
+            labels,
+            targets,
+            groups,
+            trial,
+            self._likelihood,
+            name,
+            normal_draws(groups, TRIAL_DRAWS),
+            [key for key in names_to_learn(self.learn, name) if key not in fixed],
+            self.objective == "bound",
+            self.optimiser,
+            int(self.max_iter),
+            int(self.n_inducing),
+            min(int(self.n_inducing), TRIAL_INDUCING),
+            self.inducing,
+            as_bytes(self.memory_limit),
+            DIAGONAL_DRAWS,
+            history,
+            rng,
+        )
+        noise = getattr(loss.choice.likelihood, name)
+        state = learn(replace(state, variance=loss.choice.variance, noise=noise), task, loss)
+        self.history_ = history.steps
+        loss(state.drafts, state.scales)
+        return state, loss.last
 
     def _chunks(self, signals: Signals, diagonal: bool) -> Iterator[Chunk]:
         with self._bar(len(signals)) as bar:
@@ -337,11 +379,3 @@ def check_positive(name: str, value: Any) -> None:
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not number or not np.isfinite(value) or value <= 0:
         raise ValueError(f"{name}={value!r}: expected 'auto' or a positive number")
-
-
-def _sample(chunks: Sequence[Chunk], labels: Int[Tensor, "n"]) -> Sample:
-    """The first signals of the chunks, as many as there are labels."""
-    some = slice(len(labels))
-    features, residual = (torch.cat([getattr(c, f) for c in chunks])[some] for f in ("features", "residual"))
-    diagonal = torch.cat([chunk.diagonal for chunk in chunks if chunk.diagonal is not None])
-    return Sample(features, residual, diagonal[some], labels)

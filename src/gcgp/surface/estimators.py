@@ -13,11 +13,8 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from gcgp.inference import DirichletClassification, GaussianRegression, Statistics
 from gcgp.inference.selection import Choice, Point, Sample
 from gcgp.inference.softmax import expected_softmax, normal_draws
-from gcgp.surface.convolutional_gp import ConvolutionalGP, check_positive
+from gcgp.surface.convolutional_gp import TRIAL_DRAWS, ConvolutionalGP, check_positive
 from gcgp.surface.inputs import as_signals, as_targets, encode_labels, labels_of
-
-TRIAL_DRAWS = 128
-"""Draws behind a probability while α_ε and the variance are searched; predictions take 512."""
 
 
 class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
@@ -72,6 +69,9 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
     1.0
     """
 
+    _likelihood = DirichletClassification
+    _likelihood_parameter = "alpha"
+
     def __init__(
         self,
         weighting: Any = "auto",
@@ -89,6 +89,11 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         inducing: str = "k-means++",
         variance: float | str = "auto",
         alpha: float | str = "auto",
+        learn: bool | str | Sequence[str] = False,
+        objective: str = "auto",
+        optimiser: str = "l-bfgs",
+        max_iter: int = 50,
+        verbose: bool = False,
         dtype: str = "float32",
         memory_limit: int | str = "500 MB",
         random_state: Any = 0,
@@ -108,6 +113,11 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         self.inducing = inducing
         self.variance = variance
         self.alpha = alpha
+        self.learn = learn
+        self.objective = objective
+        self.optimiser = optimiser
+        self.max_iter = max_iter
+        self.verbose = verbose
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state
@@ -174,6 +184,9 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
     ((20,), (20,))
     """
 
+    _likelihood = GaussianRegression
+    _likelihood_parameter = "noise"
+
     def __init__(
         self,
         weighting: Any = "auto",
@@ -191,6 +204,11 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         inducing: str = "k-means++",
         variance: float | str = "auto",
         noise: float | str = "auto",
+        learn: bool | str | Sequence[str] = False,
+        objective: str = "auto",
+        optimiser: str = "l-bfgs",
+        max_iter: int = 50,
+        verbose: bool = False,
         dtype: str = "float32",
         memory_limit: int | str = "500 MB",
         random_state: Any = 0,
@@ -210,6 +228,11 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         self.inducing = inducing
         self.variance = variance
         self.noise = noise
+        self.learn = learn
+        self.objective = objective
+        self.optimiser = optimiser
+        self.max_iter = max_iter
+        self.verbose = verbose
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from gcgp.inference.selection import Point, pattern_search
-from gcgp.surface.assembly import Draft
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
-Lengthscales = dict[str, float]
+from gcgp.inference import Features, Statistics
+from gcgp.inference.dirichlet import COARSE_STEPS, START
+from gcgp.inference.features import Chunk
+from gcgp.inference.selection import Choice, Point, Sample, pattern_search
+from gcgp.surface.assembly import Draft, Lengthscales
+
 Loss = Callable[[Sequence[Draft], Sequence[Lengthscales]], float]
 
 FIRST_MULTIPLIER = -1.0
@@ -77,3 +85,54 @@ def tune(
         if lower < least - LOCATION_MUST_GAIN:
             return Tuned(drafts, scales(drafts, located))
     return Tuned(plain, scales(plain, point))
+
+
+def sample_of(chunks: Sequence[Chunk], labels: Int[Tensor, "n"], targets: Float[Tensor, "n"]) -> Sample:
+    """The first signals of the chunks, as many as there are labels."""
+    some = slice(len(labels))
+    features, residual = (torch.cat([getattr(c, f) for c in chunks])[some] for f in ("features", "residual"))
+    diagonal = torch.cat([chunk.diagonal for chunk in chunks if chunk.diagonal is not None])
+    return Sample(features, residual, diagonal[some], labels, targets)
+
+
+class TrialLoss:
+    """The loss of a smaller model of the trial signals; it keeps the likelihood that it chose last."""
+
+    def __init__(
+        self,
+        labels: Int[Tensor, "n"],
+        targets: Float[Tensor, "n"],
+        groups: int,
+        count: int,
+        method: str,
+        choose: Callable[[Statistics, Sample, Point, Sequence[Point]], Choice[Any]],
+        rng: np.random.Generator,
+    ) -> None:
+        self.labels = labels
+        self.targets = targets
+        self.groups = groups
+        self.count = count
+        self.method = method
+        self.choose = choose
+        self.rng = rng
+        self.last: Point = START
+        """Where the last search for the likelihood ended: the next starts there."""
+        self.choice: Choice[Any] | None = None
+        self.inducing: dict[int, tuple[Draft, Tensor]] = {}
+
+    def __call__(self, drafts: Sequence[Draft], scales: Sequence[Lengthscales]) -> float:
+        """Of the best likelihood for these drafts and lengthscales."""
+        terms = []
+        for draft, own in zip(drafts, scales, strict=True):
+            # The same inducing patches for all lengthscales: others would make the losses noisy.
+            if id(draft) not in self.inducing:
+                self.inducing[id(draft)] = draft, draft.inducing(own, self.count, self.method, self.rng)
+            terms.append(draft.term(own, self.inducing[id(draft)][1]))
+        chunk = Features(terms, 0).of_patches([draft.trial for draft in drafts], slice(0, len(self.labels)))
+        statistics = Statistics.empty(self.groups, chunk.features.shape[1])
+        statistics.add(chunk.features, self.labels, self.targets, chunk.residual)
+        some = slice(drafts[0].scored)
+        sample = sample_of([chunk], self.labels[some], self.targets[some])
+        self.choice = self.choose(statistics, sample, self.last, COARSE_STEPS)
+        self.last = self.choice.at or START
+        return self.choice.loss

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -11,6 +13,10 @@ import torch
 from gpytorch.constraints import Positive
 from jaxtyping import Float, Int
 from torch import Tensor
+
+CENTRES = ("radii",)
+WIDTHS = ("radial_width", "along", "across")
+"""Parameters that are lengths in the units of ρ, whatever the family."""
 
 
 class Weighting(gpytorch.Module):
@@ -55,6 +61,16 @@ class Weighting(gpytorch.Module):
     def forward(self, *coordinates: Float[Tensor, "pairs ..."]) -> Float[Tensor, "pairs bins"]:
         """Weight of each pair in each bin, before any normalisation."""
         raise NotImplementedError
+
+    def zoomed(self, factor: float) -> Weighting | None:
+        """The same bins with all distances multiplied by `factor`; None: there are none to multiply."""
+        copied = copy.deepcopy(self)
+        names = [name for name in (*CENTRES, *WIDTHS) if hasattr(self, f"raw_{name}")]
+        with torch.no_grad():
+            for name in names:
+                raw = getattr(copied, f"raw_{name}")
+                raw.copy_(raw * factor if name in CENTRES else raw + math.log(factor))
+        return copied if names else None
 
     def factors(
         self, *coordinates: Float[Tensor, "pairs ..."]

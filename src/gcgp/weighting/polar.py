@@ -206,6 +206,14 @@ class GeodesicPolar(Diffusion):
         width = math.pi * middle / self.rays if angular_width is None else angular_width
         self.learnable("angular_width", width, positive=True)
 
+    def zoomed(self, factor: float) -> Weighting | None:
+        """The same bins with all distances multiplied by `factor`, those from the rays too."""
+        copied = super().zoomed(factor)
+        if copied is not None:
+            with torch.no_grad():
+                copied.raw_angular_width += math.log(factor)
+        return copied
+
     @property
     def coordinates(self) -> tuple[str, ...]:  # type: ignore[override]
         """ρ, and the distances from the rays."""

@@ -1,0 +1,326 @@
+"""Learning the model's numbers: from the drafts of a fit to drafts with better weightings and kernels.
+
+First, where the weighting's distances are to be learned, a search for the best common factor of all of them:
+gradients alone do not find their way out of a neighbourhood that is far too small. Then climbs on the
+trial signals with few inducing patches, from there and from the radii that our own rule gives; from the
+better one on to more signals with all inducing patches, and to all signals.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gcgp.domain import Signals
+from gcgp.domain.chart import unknown_option
+from gcgp.inference.features import Features, Term
+from gcgp.inference.learning import History, Step, climb
+from gcgp.inference.objective import Anchors, Likelihood, Objective, Scored
+from gcgp.inference.parameters import Knob, Parameters, learnable_names, scalar_knob, term_knobs
+from gcgp.inference.selection import Point, pattern_search
+from gcgp.kernel import RotationPooled
+from gcgp.surface.assembly import Draft, Lengthscales, natural_radii
+from gcgp.surface.tuning import TrialLoss
+from gcgp.weighting import Diffusion, Weighting
+from gcgp.weighting.base import CENTRES, WIDTHS
+
+OBJECTIVES = ("auto", "leave-one-out", "bound")
+DEFAULT = ("lengthscale", "variance", "radii", "radial_width", "along", "across", "means", "scales")
+"""What `learn=True` learns, where the model has it; beside it noise or α_ε, which no rule gives as well."""
+ZOOM_STEPS = (1.0, 0.5)
+"""log2 of the factor between two neighbourhoods that are compared, first and then."""
+GIVING = 0.2
+"""Part of the trial signals that gives inducing patches; a climb is scored on other signals."""
+MOST_SCORED = 4_000
+MOST_ZOOM = 3.0
+ROOM_TO_GROW = 1.3
+"""How much further charts reach than the bins do at the start of a climb."""
+MIDDLE_SIGNALS = 4_000
+"""Signals of the climb between that on the trial signals and that on all."""
+FULL_SHARE = 0.1
+"""Part of the iterations that may be spent on all signals at the end."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The signals to learn from, how they are scored, and how to climb."""
+
+    signals: Signals
+    group: Int[Tensor, "N"]
+    targets: Float[Tensor, "N"]
+    groups: int
+    trial: Int[np.ndarray, "n"]
+    """Numbers of the trial signals, on which drafts are made; the first of them are scored."""
+    likelihood: Likelihood
+    likelihood_parameter: str
+    """`alpha` or `noise`."""
+    softmax_draws: Float[Tensor, "draws C"]
+    names: Sequence[str]
+    """What is learned."""
+    by_bound: bool
+    optimiser: str
+    max_iter: int
+    inducing: int
+    trial_inducing: int
+    method: str
+    memory: int
+    diagonal_draws: int
+    history: History
+    rng: np.random.Generator
+
+    def part(self, rows: Int[np.ndarray, "n"], inducing: int) -> Task:
+        """The task on some of the signals, of which the trial signals are the first."""
+        return replace(
+            self,
+            signals=self.signals[rows],
+            group=self.group[rows],
+            targets=self.targets[rows],
+            trial=np.arange(len(self.trial)),
+            inducing=inducing,
+        )
+
+
+@dataclass(frozen=True)
+class State:
+    """What has been learned so far."""
+
+    drafts: Sequence[Draft]
+    scales: Sequence[Lengthscales]
+    variance: float
+    noise: float
+    inducing: Sequence[Float[Tensor, "M dim"]] | None = None
+    """Inducing patches that were themselves learned."""
+
+
+def names_to_learn(option: Any, likelihood_parameter: str) -> tuple[str, ...]:
+    """The names that the estimator's option `learn` stands for; see `check_names` for whether they exist."""
+    if option is True:
+        return (*DEFAULT, likelihood_parameter)
+    if option is False or option is None:
+        return ()
+    names = (option,) if isinstance(option, str) else tuple(option)
+    for name in names:
+        if not isinstance(name, str):
+            raise ValueError(f"learn={option!r}: {name!r} is not a name of something to learn")
+    return names
+
+
+def check_names(option: Any, state: State, likelihood_parameter: str) -> None:
+    """Raise a ValueError that lists what can be learned if a name is not among it."""
+    known = {"variance", likelihood_parameter}
+    for draft, scales in zip(state.drafts, state.scales, strict=True):
+        term = draft.term(scales, draft.trial.values[:1])
+        known |= set(learnable_names(term, draft.columns, isinstance(draft.kernel, str)))
+    if option is not True:
+        for name in names_to_learn(option, likelihood_parameter):
+            if name not in known:
+                raise unknown_option("learn", name, tuple(sorted(known)))
+
+
+def learn(state: State, task: Task, loss: TrialLoss) -> State:
+    """Zoom, climb on the trial signals, climb on all; if the user interrupts, the best so far is kept."""
+    trial = task.signals[task.trial]
+    parts = [("trial", task.part(task.trial, task.trial_inducing), 1.0)]
+    if len(task.signals) > len(trial):
+        others = np.setdiff1d(np.arange(len(task.signals)), task.trial)
+        more = np.concatenate([task.trial, task.rng.permutation(others)[: MIDDLE_SIGNALS - len(trial)]])
+        parts = [(parts[0][0], parts[0][1], 0.5), ("more", task.part(more, task.inducing), 0.5)]
+        if len(task.signals) > len(more):
+            parts.append(("all", task, FULL_SHARE))
+    interrupted = False
+    try:
+        starts = [state]
+        if any(name in CENTRES for name in task.names):
+            task.history.stage = "zoom"
+            starts = _neighbourhoods(state, task, trial, loss)
+        for stage, part, share in parts:
+            iterations = max(1, round(share * task.max_iter / len(starts)))
+            climbed = []
+            for start in starts:
+                task.history.stage = stage
+                after, interrupted = _climbed(start, replace(part, max_iter=iterations), trial)
+                climbed.append((task.history.steps[-1].value if task.history.steps else 0.0, after))
+                if interrupted:
+                    break
+            state = max(climbed, key=lambda pair: pair[0])[1]
+            starts = [state]
+            if interrupted:
+                break
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted:
+        steps = len(task.history.steps)
+        warnings.warn(f"learning was interrupted after {steps} steps; the best so far is kept", stacklevel=2)
+    return state
+
+
+def _neighbourhoods(state: State, task: Task, trial: Signals, loss: TrialLoss) -> list[State]:
+    """Weightings to start from, the best first: of the best size, and with the radii of our own rule."""
+    weightings = [draft.convolution.weighting for draft in state.drafts]
+    if any(weighting.zoomed(1.0) is None for weighting in weightings):
+        return [state]
+
+    def tried(weightings: Sequence[Weighting]) -> tuple[float, State]:
+        drafts, scales = [], []
+        for draft, own, weighting in zip(state.drafts, state.scales, weightings, strict=True):
+            drafts.append(draft.remade(weighting, trial, task.memory, task.rng))
+            multiple = own["bins"] / draft.medians["bins"]
+            scales.append({**own, "bins": multiple * drafts[-1].medians["bins"]})
+        result = loss(drafts, scales)
+        task.history.add(-result)
+        assert loss.choice is not None
+        noise = getattr(loss.choice.likelihood, task.likelihood_parameter)
+        return result, replace(
+            state, drafts=drafts, scales=scales, variance=loss.choice.variance, noise=noise
+        )
+
+    known: dict[Point, tuple[float, State]] = {}
+
+    def of_size(point: Point) -> float:
+        if abs(point[0]) > MOST_ZOOM:
+            return float("inf")
+        known[point] = tried([_of_size(weighting, 2 ** point[0]) for weighting in weightings])
+        return known[point][0]
+
+    best, _ = pattern_search(of_size, (0.0,), [(step,) for step in ZOOM_STEPS])
+    candidates = [known[best]]
+    by_rule = [_by_rule(weighting, trial) for weighting in weightings]
+    if any(name in WIDTHS for name in task.names) and all(by_rule):
+        candidates.append(tried([weighting for weighting in by_rule if weighting is not None]))
+    return [start for _, start in sorted(candidates, key=lambda pair: pair[0])]
+
+
+def _of_size(weighting: Weighting, factor: float) -> Weighting:
+    zoomed = weighting.zoomed(factor)
+    assert zoomed is not None
+    return zoomed
+
+
+def _by_rule(weighting: Weighting, signals: Signals) -> Weighting | None:
+    """The weighting with as many radii as it has, where our own rule puts them; None: it has no rings."""
+    if not isinstance(weighting, Diffusion):
+        return None
+    radii, width = natural_radii(signals, len(weighting.radii))
+    copied = copy.deepcopy(weighting)
+    with torch.no_grad():
+        copied.raw_radii.copy_(torch.tensor(radii))
+        copied.raw_radial_width.fill_(np.log(width))
+    return copied
+
+
+def _climbed(state: State, task: Task, trial: Signals) -> tuple[State, bool]:
+    """One climb on the task's signals, from inducing patches at vertices of the trial signals.
+
+    Also whether the user has interrupted it.
+    """
+    terms: list[Term] = []
+    anchors: list[Anchors | None] = []
+    knobs: list[Knob] = []
+    count = max(1, int((1 - GIVING) * len(trial)))
+    for draft, scales in zip(state.drafts, state.scales, strict=True):
+        rows = replace(draft, scored=count).inducing_rows(scales, task.inducing, task.method, task.rng)
+        rows = rows[draft.trial.vertices[rows].argsort()]
+        term = draft.term(scales, draft.trial.values[rows].clone())
+        weighting = copy.deepcopy(draft.convolution.weighting)
+        convolution = replace(draft.convolution, weighting=weighting, reach=ROOM_TO_GROW * weighting.reach)
+        term = replace(term, convolution=convolution)
+        own = term_knobs(term, task.names, draft.columns)
+        for knob in own:
+            knob.tensor.requires_grad_(True)
+        fixed = "inducing" in task.names or not any(p.requires_grad for p in weighting.parameters())
+        anchors.append(None if fixed else _anchors(trial, draft.trial.vertices[rows]))
+        terms.append(term)
+        knobs += own
+    log_variance, log_noise = (
+        torch.tensor(np.log(value), dtype=torch.float64, requires_grad=True)
+        for value in (state.variance, state.noise)
+    )
+    for name, logarithm in (("variance", log_variance), (task.likelihood_parameter, log_noise)):
+        if name in task.names:
+            knobs.append(scalar_knob(name, logarithm))
+    parameters = Parameters(knobs)
+    others = np.setdiff1d(np.arange(len(task.signals)), task.trial[count:])
+    scored = torch.from_numpy(np.sort(task.rng.permutation(others)[:MOST_SCORED]))
+    objective = Objective(
+        Features(terms, task.memory),
+        task.signals,
+        task.group,
+        task.targets,
+        task.groups,
+        task.likelihood,
+        log_noise,
+        log_variance,
+        parameters,
+        anchors,
+        None if task.by_bound else Scored(scored, task.softmax_draws),
+        task.diagonal_draws,
+        seed=int(task.rng.integers(2**31)),
+    )
+    best, interrupted = climb(
+        objective,
+        np.zeros(parameters.size),
+        bounds=parameters.bounds,
+        optimiser=task.optimiser,
+        max_iter=task.max_iter,
+        history=task.history,
+    )
+    parameters.set(best)
+    drafts = [
+        replace(
+            draft.remade(term.convolution.weighting.requires_grad_(False), trial, task.memory, task.rng),
+            kernel=draft.kernel if isinstance(draft.kernel, str) else _unpooled(term.kernel.base),
+            vertex_weights=_detached(term.kernel.vertex_weights),
+        )
+        for draft, term in zip(state.drafts, terms, strict=True)
+    ]
+    learned = State(
+        drafts,
+        [
+            draft.read_lengthscales(term.kernel.base, scales)
+            for draft, term, scales in zip(drafts, terms, state.scales, strict=True)
+        ],
+        float(log_variance.detach().exp()),
+        float(log_noise.detach().exp()),
+        [term.inducing.detach() for term in terms] if "inducing" in task.names else None,
+    )
+    return learned, interrupted
+
+
+def _detached(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach()
+
+
+def _unpooled(kernel: Kernel) -> Kernel:
+    return (kernel.base_kernel if isinstance(kernel, RotationPooled) else kernel).requires_grad_(False)
+
+
+def _anchors(signals: Signals, vertices: Int[Tensor, "M"]) -> Anchors:
+    """Anchors on those signals alone that have some of the vertices."""
+    numbers = np.searchsorted(signals.offsets, vertices.numpy(), side="right") - 1
+    used, place = np.unique(numbers, return_inverse=True)
+    some = signals[used]
+    return Anchors(some, torch.from_numpy(vertices.numpy() - signals.offsets[numbers] + some.offsets[place]))
+
+
+def teller(verbose: bool) -> Callable[[Step], None]:
+    """Who prints a line on the error stream for each step, if that is wanted."""
+    if not verbose:
+        return lambda step: None
+
+    def tell(step: Step) -> None:
+        line = (
+            f"{step.iteration:4d}  {step.stage:<8}  {step.value:10.4f} nats a signal  {step.seconds:7.1f} s"
+        )
+        print(line, file=sys.stderr, flush=True)
+
+    return tell
