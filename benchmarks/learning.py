@@ -2,8 +2,8 @@
 
     GCGP_DATA=FOLDER python -m benchmarks.learning --json FILE
 
-Three radial × eight angular bins and nothing else in a patch. Shown are the errors of the start, of radii that
-were picked by hand (1, 3, 6 and width 1.5), and of the learned radii, on all 10,000 test digits.
+Three radial × eight angular bins and nothing else in a patch. Shown are the errors of the start, of radii
+that were picked by hand (1, 3, 6 and width 1.5), and of the learned radii, on all 10,000 test digits.
 """
 
 from __future__ import annotations

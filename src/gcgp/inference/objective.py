@@ -38,9 +38,9 @@ class Anchors:
     vertices: Int[Tensor, "M"]
     """Their flat numbers among all vertices of the signals."""
 
-    def patches(self, term: Term) -> Float[Tensor, "M dim"]:
-        """Their patches under the term's weighting, differentiable."""
-        made = term.convolution.patches(self.signals)
+    def patches(self, term: Term, chart: Chart | Stencil) -> Float[Tensor, "M dim"]:
+        """Their patches under the term's weighting, differentiable; `chart` is that of the signals."""
+        made = term.convolution.patches(self.signals, chart)
         rows = torch.searchsorted(made.vertices, self.vertices)
         return made.values[rows]
 
@@ -90,6 +90,7 @@ class Objective:
     seed: int = 0
     charts: dict[int, list[Chart | Stencil]] = field(default_factory=dict)
     """Those of the first runs of signals, by where these start, as many as fit the memory limit."""
+    anchor_charts: list[Chart | Stencil | None] = field(default_factory=list)
 
     def __call__(self, x: Float[np.ndarray, "k"]) -> tuple[float, Float[np.ndarray, "k"]]:
         """The objective and its gradient at x."""
@@ -164,10 +165,17 @@ class Objective:
         return list(runs(cost, min(self.features.memory, RUN_BYTES)))
 
     def _inducing(self) -> list[Tensor]:
+        if not self.anchor_charts:
+            self.anchor_charts.extend(
+                None if anchors is None else term.convolution.make_chart(anchors.signals)
+                for term, anchors in zip(self.features.terms, self.anchors, strict=True)
+            )
         with torch.enable_grad():
             return [
-                term.inducing if anchors is None else anchors.patches(term)
-                for term, anchors in zip(self.features.terms, self.anchors, strict=True)
+                term.inducing if anchors is None or chart is None else anchors.patches(term, chart)
+                for term, anchors, chart in zip(
+                    self.features.terms, self.anchors, self.anchor_charts, strict=True
+                )
             ]
 
     def _score(self, statistics: Statistics, sample: Sample | None) -> Float[Tensor, ""]:

@@ -24,9 +24,9 @@ from gcgp.inference import (
     Posterior,
     Statistics,
 )
+from gcgp.inference.climbing import OPTIMISERS, History
 from gcgp.inference.dirichlet import FINE_STEPS
 from gcgp.inference.features import Chunk
-from gcgp.inference.learning import OPTIMISERS, History
 from gcgp.inference.objective import Likelihood
 from gcgp.inference.selection import Choice, Point, Sample
 from gcgp.inference.softmax import normal_draws

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from gcgp.domain import Signals
 from gcgp.domain.chart import unknown_option
+from gcgp.inference.climbing import History, Step, climb
 from gcgp.inference.features import Features, Term
-from gcgp.inference.learning import History, Step, climb
 from gcgp.inference.objective import Anchors, Likelihood, Objective, Scored
 from gcgp.inference.parameters import Knob, Parameters, learnable_names, scalar_knob, term_knobs
 from gcgp.inference.selection import Point, pattern_search

@@ -13,7 +13,8 @@ from scipy.optimize import minimize
 
 OPTIMISERS = ("l-bfgs", "adam")
 GAIN = 1e-5
-"""Climbing stops once ten iterations together gain less than this, in nats a signal."""
+PATIENCE = {"l-bfgs": 10, "adam": 30}
+"""Climbing stops once so many iterations together gain less than `GAIN`, in nats a signal."""
 MOST_TRIES = 8
 """Points along one direction: rounding may leave nothing to gain there."""
 
@@ -76,7 +77,8 @@ def climb(
     def note(*_: object) -> None:
         history.add(highest)
         recent.append(highest)
-        if len(recent) > 10 and recent[-1] - recent[-11] < GAIN:
+        patience = PATIENCE[optimiser]
+        if len(recent) > patience and recent[-1] - recent[-1 - patience] < GAIN:
             raise _Enough
 
     interrupted = False

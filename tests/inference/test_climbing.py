@@ -1,0 +1,62 @@
+"""Climbing: the best point is kept, whatever happens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gcgp.inference.climbing import OPTIMISERS, History, climb
+
+TOP = np.array([0.7, -1.2])
+FREE = [(-np.inf, np.inf)] * 2
+
+
+def hill(x):
+    return -float(((x - TOP) ** 2 * [1.0, 5.0]).sum()), -2 * (x - TOP) * [1.0, 5.0]
+
+
+@pytest.mark.parametrize(("optimiser", "tolerance"), [("l-bfgs", 1e-4), ("adam", 0.1)])
+def test_it_reaches_the_top(optimiser, tolerance):
+    history = History()
+    best, interrupted = climb(
+        hill, np.zeros(2), bounds=FREE, optimiser=optimiser, max_iter=200, history=history
+    )
+    np.testing.assert_allclose(best, TOP, atol=tolerance)
+    assert not interrupted
+    values = [step.value for step in history.steps]
+    assert values == sorted(values)
+    assert [step.iteration for step in history.steps] == list(range(len(values)))
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_it_stays_within_bounds(optimiser):
+    best, _ = climb(
+        hill, np.zeros(2), bounds=[(-1, 0.5), (-1, 1)], optimiser=optimiser, max_iter=200, history=History()
+    )
+    np.testing.assert_allclose(best, [0.5, -1.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_an_interruption_keeps_the_best_point(optimiser):
+    seen = []
+
+    def interrupted_hill(x):
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        seen.append((hill(x)[0], x.copy()))
+        return hill(x)
+
+    best, interrupted = climb(
+        interrupted_hill, np.zeros(2), bounds=FREE, optimiser=optimiser, max_iter=50, history=History()
+    )
+    assert interrupted
+    np.testing.assert_array_equal(best, max(seen, key=lambda pair: pair[0])[1])
+
+
+def test_what_is_no_number_is_not_climbed():
+    def cliff(x):
+        return hill(x) if x[0] < 0.5 else (float("nan"), np.full(2, np.nan))
+
+    best, _ = climb(cliff, np.zeros(2), bounds=FREE, max_iter=50, history=History())
+    assert best[0] < 0.5
+    assert hill(best)[0] > hill(np.zeros(2))[0]

@@ -1,0 +1,148 @@
+"""Learning as the estimators offer it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import gcgp
+from gcgp import GCGPClassifier, GCGPRegressor
+from gcgp.surface import learning
+from gcgp.weighting import Box, Diffusion, Polar
+
+SMALL = {"n_inducing": 20, "max_iter": 4, "location": False, "mass": False}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits(n_class=3)
+    return data.images[:60] / 16, data.target[:60]
+
+
+@pytest.fixture(scope="module")
+def learned(digits):
+    start = Diffusion([0.0, 0.3], 0.3)
+    return GCGPClassifier(start, learn=True, **SMALL).fit(*digits)
+
+
+def weighting_of(model):
+    return model.features_.terms[0].convolution.weighting
+
+
+def test_radii_and_width_move_out_of_a_neighbourhood_that_is_too_small(learned):
+    assert float(weighting_of(learned).radii.max()) > 0.6
+    assert [w.radii.tolist() for w in learned.start_weightings_] == [pytest.approx([0.0, 0.3])]
+
+
+def test_it_predicts_better_than_the_start(learned, digits):
+    data = load_digits(n_class=3)
+    unseen, truth = data.images[300:500] / 16, data.target[300:500]
+    start = GCGPClassifier(Diffusion([0.0, 0.3], 0.3), **SMALL).fit(*digits)
+    losses = [
+        -np.log(model.predict_proba(unseen)[np.arange(200), truth]).mean() for model in (start, learned)
+    ]
+    assert losses[1] < losses[0]
+
+
+def test_the_history_tells_of_each_stage(learned):
+    stages = list(dict.fromkeys(step.stage for step in learned.history_))
+    assert stages == ["zoom", "trial"]
+    assert all(np.isfinite(step.value) for step in learned.history_)
+
+
+def test_the_same_seed_learns_the_same(learned, digits):
+    again = GCGPClassifier(Diffusion([0.0, 0.3], 0.3), learn=True, **SMALL).fit(*digits)
+    assert weighting_of(again).radii.tolist() == weighting_of(learned).radii.tolist()
+    np.testing.assert_array_equal(again.predict_proba(digits[0][:5]), learned.predict_proba(digits[0][:5]))
+
+
+def test_a_learned_model_comes_back_from_its_file(learned, digits, tmp_path):
+    learned.save(tmp_path / "model.gcgp")
+    back = gcgp.load(tmp_path / "model.gcgp")
+    np.testing.assert_array_equal(back.predict_proba(digits[0][:5]), learned.predict_proba(digits[0][:5]))
+
+
+def test_only_what_is_named_is_learned(digits):
+    model = GCGPClassifier(Polar([0.5, 1.5], 4, 0.7), learn=["lengthscale"], **SMALL).fit(*digits)
+    assert weighting_of(model).radii.tolist() == pytest.approx([0.5, 1.5])
+    free = GCGPClassifier(Polar([0.5, 1.5], 4, 0.7), learn="angles", **SMALL).fit(*digits)
+    assert weighting_of(free).radii.tolist() == pytest.approx([0.5, 1.5])
+    assert weighting_of(free).angles.tolist() != pytest.approx([0, np.pi / 2, np.pi, 3 * np.pi / 2])
+
+
+@pytest.mark.parametrize("objective", ["bound", "leave-one-out"])
+@pytest.mark.parametrize("optimiser", ["l-bfgs", "adam"])
+def test_values_never_fall_within_a_stage(digits, objective, optimiser):
+    model = GCGPClassifier(
+        "diffusion",
+        learn=["lengthscales", "variance", "alpha", "inducing"],
+        objective=objective,
+        optimiser=optimiser,
+        **SMALL,
+    ).fit(*digits)
+    values = [step.value for step in model.history_]
+    assert len(values) > 1
+    assert values == sorted(values)
+
+
+def test_with_more_signals_than_the_trial_it_ends_on_all_of_them(digits, monkeypatch):
+    monkeypatch.setattr("gcgp.surface.convolutional_gp.TRIAL_SIGNALS", 30)
+    monkeypatch.setattr(learning, "MIDDLE_SIGNALS", 45)
+    model = GCGPClassifier("diffusion", learn=["lengthscale"], **SMALL).fit(*digits)
+    assert {step.stage for step in model.history_} == {"trial", "more", "all"}
+
+
+@pytest.mark.parametrize("objective", ["bound", "leave-one-out"])
+def test_a_regressor_learns(digits, objective):
+    images, _ = digits
+    targets = images.mean(axis=(1, 2))
+    model = GCGPRegressor("diffusion", learn=True, objective=objective, **SMALL).fit(
+        images[:60], targets[:60]
+    )
+    assert model.history_
+    assert np.corrcoef(model.predict(images[40:]), targets[40:])[0, 1] > 0.9
+
+
+def test_an_interrupted_fit_keeps_what_it_had(digits, monkeypatch):
+    calls = []
+    evaluate = learning.Objective.__call__
+
+    def interrupted(self, x):
+        calls.append(x)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return evaluate(self, x)
+
+    monkeypatch.setattr(learning.Objective, "__call__", interrupted)
+    with pytest.warns(UserWarning, match="interrupted after"):
+        model = GCGPClassifier("diffusion", learn=["lengthscale"], **SMALL).fit(*digits)
+    assert model.score(*digits) > 0.5
+
+
+def test_a_line_for_each_step_if_it_is_verbose(digits, capsys):
+    model = GCGPClassifier("diffusion", learn=["lengthscale"], verbose=True, **SMALL).fit(*digits)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(model.history_)
+    assert "nats a signal" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learn": "radius"}, "learn='radius'.*'radii'"),
+        ({"learn": ["radii", 3]}, "learn=.*3 is not a name"),
+        ({"weighting": Box(3), "learn": "radii"}, "learn='radii' is not known"),
+        ({"learn": True, "objective": "elbo"}, "objective='elbo'"),
+        ({"learn": True, "optimiser": "sgd"}, "optimiser='sgd'"),
+        ({"learn": True, "max_iter": 0}, "max_iter=0"),
+    ],
+)
+def test_bad_options_are_told(digits, options, message):
+    with pytest.raises(ValueError, match=message):
+        GCGPClassifier(**{**SMALL, "weighting": "diffusion", **options}).fit(*digits)
+
+
+def test_names_of_the_defaults_that_a_model_lacks_are_passed_over(digits):
+    model = GCGPClassifier(Box(3), learn=True, **SMALL).fit(*digits)
+    assert model.history_[0].stage == "trial"
