@@ -165,7 +165,7 @@ def _weighting_knobs(term: Term, names: Sequence[str]) -> list[Knob]:
     for name, tensor in own.items():
         if name in names:
             positive = term.convolution.weighting.constraint_for_parameter_name(f"raw_{name}") is not None
-            of_distances = name in ("radii", "means") and widths
+            of_distances = name in ("radii", "means") and widths and not positive
             unit = float(widths[0]) if of_distances else 1.0
             low: Sequence[float] | float = -math.inf
             high = math.inf

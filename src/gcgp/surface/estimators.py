@@ -45,6 +45,14 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         inducing: How they are chosen: `"k-means++"`, `"random"`, `"greedy"`.
         variance: GP variance, by which the kernel is multiplied.
         alpha: α_ε of the Dirichlet targets: how much a signal counts for a class that is not its own.
+        learn: What is learned by gradients beside what is chosen: `True` for lengthscale, variance, radii,
+            widths and α_ε, or names of these and of `"lengthscales"` (one a column), `"location"`,
+            `"angles"`, `"angular_width"`, `"vertex_weights"`, `"inducing"` and the like; an error lists them.
+        objective: What learning maximises: the log likelihood of training signals, each left out in its turn
+            (`"leave-one-out"`, which is what `"auto"` means), or the collapsed `"bound"`.
+        optimiser: `"l-bfgs"` or `"adam"`.
+        max_iter: Iterations of learning, on part of the signals and on all of them together.
+        verbose: Print a line on the error stream for each iteration of learning.
         dtype: Of patches and kernel values; sums and solves are always in float64.
         memory_limit: What the patches of one run of signals may take, in bytes or as `"500 MB"`.
         random_state: Seed or `RandomState`; the same seed gives the same model.
@@ -56,6 +64,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         posterior_: The posterior of every class's latent function.
         variance_, alpha_: The values chosen.
         bound_: The collapsed lower bound on the log likelihood of the Dirichlet targets.
+        history_, start_weightings_: The steps of learning, and the weightings it started from.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -69,7 +69,8 @@ class Weighting(gpytorch.Module):
         with torch.no_grad():
             for name in names:
                 raw = getattr(copied, f"raw_{name}")
-                raw.copy_(raw * factor if name in CENTRES else raw + math.log(factor))
+                plain = self.constraint_for_parameter_name(f"raw_{name}") is None
+                raw.copy_(raw * factor if plain else raw + math.log(factor))
         return copied if names else None
 
     def factors(
