@@ -87,6 +87,7 @@ def splits(data: FaustMeshes, weighting: str, count: int, train_poses: int) -> d
         probabilities = model.predict_proba([data.meshes[i] for i in test])
         scores.append(Scores.of(probabilities, data.labels[test]))
         np.add.at(confusions, (data.labels[test], probabilities.argmax(axis=1)), 1)
+        print(f"  split {split + 1} of {count}: {scores[-1].error:.1%}, fit {seconds[-1]:.0f} s", flush=True)
     errors = np.array([score.error for score in scores])
     return {
         "error": float(errors.mean()),
