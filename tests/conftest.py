@@ -3,7 +3,11 @@ wrong types are met with errors of our own (options and inputs)."""
 
 import os
 
-from jaxtyping import install_import_hook
+if "PYTEST_XDIST_WORKER" in os.environ:  # one thread for each of the workers, which share the cores
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"
+
+from jaxtyping import install_import_hook  # noqa: E402
 
 os.environ["GCGP_CACHE"] = "off"  # tests leave the cache of whoever runs them alone
 

@@ -46,6 +46,24 @@ class GaussianRegression:
         """The collapsed bound on log p(t)."""
         return self.normal_equations(statistics).bound(variance)
 
+    latents = 1
+
+    def expected_log(
+        self, mean: Float[Tensor, "n 1"], variance: Float[Tensor, "n 1"], targets: Float[Tensor, "n"]
+    ) -> Float[Tensor, "n"]:
+        """E log p(t | f) over f ~ N(mean, variance)."""
+        noise = torch.as_tensor(self.noise, dtype=torch.float64)
+        misfit = (targets - mean[:, 0]).square() + variance[:, 0]
+        return -0.5 * (LOG_2PI + noise.log() + misfit / noise)
+
+    def sites(
+        self, mean: Float[Tensor, "n 1"], variance: Float[Tensor, "n 1"], targets: Float[Tensor, "n"]
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n 1"], Float[Tensor, "n 1"]]:
+        """See `likelihoods.Likelihood`: here each target is its own site."""
+        noise = torch.as_tensor(self.noise, dtype=torch.float64)
+        slope = (targets[:, None] - mean) / noise
+        return self.expected_log(mean, variance, targets), slope, (1 / noise).expand_as(mean)
+
     def leave_one_out_loss(
         self, posterior: Posterior, sample: Sample, draws: Float[Tensor, "draws 1"] | None = None
     ) -> Float[Tensor, ""]:

@@ -39,6 +39,15 @@ class Posterior:
         variance = self.explained_variance(features) + self.variance * residual[:, None]
         return self.mean(features), variance
 
+    def divergence(self) -> Float[Tensor, ""]:
+        """KL divergence of the posterior from the prior, of all latent functions together."""
+        size = self.roots.shape[-1]
+        identity = torch.eye(size, dtype=self.roots.dtype).expand_as(self.roots)
+        inverse = torch.linalg.solve_triangular(self.roots, identity, upper=False)
+        spread = inverse.square().sum() + self.weights.square().sum() / self.variance
+        log_determinants = 2 * self.roots.diagonal(dim1=1, dim2=2).log().sum()
+        return 0.5 * (spread - self.weights.numel() + log_determinants)
+
     def leave_one_out(
         self,
         features: Float[Tensor, "n M"],

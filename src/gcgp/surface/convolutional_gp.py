@@ -24,7 +24,7 @@ from gcgp.inference import (
     Posterior,
     Statistics,
 )
-from gcgp.inference.climbing import OPTIMISERS, History
+from gcgp.inference.climbing import OPTIMISERS, History, Step
 from gcgp.inference.dirichlet import FINE_STEPS
 from gcgp.inference.features import Chunk
 from gcgp.inference.objective import Likelihood
@@ -104,6 +104,8 @@ class ConvolutionalGP(BaseEstimator):
 
     features_: Features
     posterior_: Posterior
+    history_: list[Step]
+    n_iter_: int
 
     _likelihood: Likelihood
     _likelihood_parameter: str
@@ -207,6 +209,7 @@ class ConvolutionalGP(BaseEstimator):
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
             raise ValueError(f"signal {n}: not on the domain of signal 0, as vertex_weights need it to be")
         labels, t = torch.from_numpy(group), torch.from_numpy(targets)
+        self.history_ = []
         with self._bar(len(signals)) as bar:
             bar.set_description("lengthscales")
             trial = rng.permutation(len(signals))[: self._trial_size(signals, memory)]
@@ -241,6 +244,7 @@ class ConvolutionalGP(BaseEstimator):
             self.posterior_ = choice.likelihood.posterior(statistics, choice.variance)
             self.variance_ = choice.variance
             self.bound_ = float(choice.likelihood.bound(statistics, choice.variance))
+        self.n_iter_ = max(1, len(self.history_))
         self.domain_ = type(signals.domains).__name__
         self.channels_ = signals.channels
         fixed = self.vertex_weights is not None or terms[0].convolution.location

@@ -64,7 +64,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         posterior_: The posterior of every class's latent function.
         variance_, alpha_: The values chosen.
         bound_: The collapsed lower bound on the log likelihood of the Dirichlet targets.
-        history_, start_weightings_: The steps of learning, and the weightings it started from.
+        history_, n_iter_: The steps of learning, and how many there were (1 for the closed form alone).
+        start_weightings_: The weightings that learning started from.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
