@@ -81,7 +81,7 @@ def test_leave_one_out_is_refitting_without_each_signal(sample):
     draws = normal_draws(CLASSES, 64)
     targets, noise = likelihood.targets(sample.labels, CLASSES)
     posterior = likelihood.posterior(statistics_of(sample), variance)
-    mean, spread = posterior.leave_one_out(sample.features, sample.residual, targets, noise)
+    mean, spread = posterior.leave_one_out(sample.features, sample.residual, targets / noise, 1 / noise)
     surprise = 0.0
     for n in range(24):
         refitted = likelihood.posterior(statistics_of(sample, torch.arange(24) != n), variance)

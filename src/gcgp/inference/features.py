@@ -129,6 +129,41 @@ class Features:
                     diagonals.append(values.double())
         return Chunk(run, torch.cat(columns, dim=1), torch.stack(diagonals).sum(dim=0) if diagonals else None)
 
+    def roots(self) -> list[Float[Tensor, "M M"]]:
+        """chol(Kuu) of each term, as leaves for `traced`; `pull_roots` takes their gradients further."""
+        return [term.root.detach().clone().requires_grad_() for term in self.terms]
+
+    def traced(
+        self,
+        signals: Signals,
+        roots: Sequence[Float[Tensor, "M M"]],
+        charts: Sequence[Chart | Stencil | None],
+        *,
+        first: int = 0,
+        draws: int | None = None,
+        seed: int = 0,
+    ) -> tuple[Float[Tensor, "n M"], Float[Tensor, "n"]]:
+        """Features and residuals of a run of signals, differentiable in all that they are made of."""
+        columns, diagonals = [], []
+        with torch.enable_grad():
+            for term, root, chart in zip(self.terms, roots, charts, strict=True):
+                made = term.convolution.patches(signals, chart)
+                patches = term.kernel.weighted(made, first)
+                if not made.values.requires_grad:
+                    patches = patches.distinct()
+                kfu = term.kernel.kfu(patches, term.inducing)
+                columns.append(torch.linalg.solve_triangular(root, kfu.double().T, upper=False).T)
+                diagonal = term.kernel.kff_diagonal(patches, draws=draws, seed=seed, first=first)
+                diagonals.append(diagonal.double())
+            phi = torch.cat(columns, dim=1)
+            return phi, (torch.stack(diagonals).sum(dim=0) - phi.square().sum(dim=1)).clamp_min(0.0)
+
+    def pull_roots(self, roots: Sequence[Float[Tensor, "M M"]]) -> None:
+        """Take the gradients of the leaves that `roots` gave further, to kernels and inducing patches."""
+        for term, root in zip(self.terms, roots, strict=True):
+            if root.grad is not None:
+                _pull_root(term, root.grad)
+
     def at_vertices(
         self, signals: Signals
     ) -> tuple[Float[Tensor, "total_vertices M"], Float[Tensor, "total_vertices"]]:
@@ -152,3 +187,24 @@ class Features:
                     variance[at] += prior_variance(term.kernel.base, values) * share.square()
                 start += len(term.inducing)
         return features, (variance - features.square().sum(dim=1)).clamp_min(0.0)
+
+
+def _pull_root(term: Term, gradient: Float[Tensor, "M M"]) -> None:
+    """Pull the gradient of chol(Kuu) back to the kernel and the inducing patches."""
+    kernel = copy.deepcopy(term.kernel).double()
+    inducing = term.inducing.detach().double().requires_grad_()
+    with torch.enable_grad():
+        factor = stable_cholesky(kernel.kuu(inducing), term.jitter, "Kuu", "inducing patches too alike")
+    if not factor.requires_grad:
+        return
+    factor.backward(gradient)
+    for original, doubled in zip(term.kernel.parameters(), kernel.parameters(), strict=True):
+        if doubled.grad is not None and original.requires_grad:
+            _accumulate(original, doubled.grad)
+    if inducing.grad is not None and term.inducing.requires_grad:
+        _accumulate(term.inducing, inducing.grad)
+
+
+def _accumulate(tensor: Tensor, gradient: Tensor) -> None:
+    gradient = gradient.to(tensor.dtype)
+    tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient

@@ -71,7 +71,9 @@ class GaussianRegression:
         assert sample.targets is not None
         targets = sample.targets[:, None]
         noise = torch.as_tensor(self.noise, dtype=torch.float64).expand_as(targets)
-        mean, variance = posterior.leave_one_out(sample.features, sample.residual, targets, noise)
+        mean, variance = posterior.leave_one_out(
+            sample.features, sample.residual, targets / noise, 1 / noise
+        )
         total = variance + noise
         return 0.5 * (LOG_2PI + total.log() + (targets - mean).square() / total).mean()
 

@@ -106,7 +106,7 @@ class RobustMax:
     latents: int
     epsilon: float = 1e-3
     points: int = 20
-    floor: float = 1e-4
+    floor: float = 1e-6
 
     @cached_property
     def quadrature(self) -> tuple[Float[Tensor, "points"], Float[Tensor, "points"]]:

@@ -8,7 +8,6 @@ of the signals on which a leave-one-out likelihood is scored.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +18,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.domain import Chart, Signals, Stencil
-from gcgp.inference.cholesky import stable_cholesky
 from gcgp.inference.features import RUN_BYTES, Features, Term
 from gcgp.inference.parameters import Parameters
 from gcgp.inference.selection import Sample
@@ -101,11 +99,10 @@ class Objective:
         features = replace(self.features, terms=terms)
         statistics, sample = self._sums(features)
         value, sensitivity = self._sensitivity(statistics, sample)
-        roots = [term.root.clone().requires_grad_() for term in terms]
+        roots = features.roots()
         for run in self._runs():
             self._pull(features, roots, run, sensitivity)
-        for term, root in zip(terms, roots, strict=True):
-            _pull_root(term, root)
+        features.pull_roots(roots)
         for anchored, leaf in zip(inducing, leaves, strict=True):
             if anchored.requires_grad and leaf.grad is not None:
                 anchored.backward(leaf.grad)
@@ -217,21 +214,10 @@ class Objective:
         sensitivity: Sensitivity,
     ) -> None:
         """Pull the sensitivities of the sums back through the features of one run of signals."""
-        columns, diagonals = [], []
+        phi, residual = features.traced(
+            self.signals[run], roots, self._charts(run), first=run.start, draws=self.draws, seed=self.seed
+        )
         with torch.enable_grad():
-            for term, root, chart in zip(features.terms, roots, self._charts(run), strict=True):
-                made = term.convolution.patches(self.signals[run], chart)
-                patches = term.kernel.weighted(made, run.start)
-                if not made.values.requires_grad:
-                    patches = patches.distinct()
-                kfu = term.kernel.kfu(patches, term.inducing)
-                columns.append(torch.linalg.solve_triangular(root, kfu.double().T, upper=False).T)
-                diagonal = term.kernel.kff_diagonal(
-                    patches, draws=self.draws, seed=self.seed, first=run.start
-                )
-                diagonals.append(diagonal.double())
-            phi = torch.cat(columns, dim=1)
-            residual = (torch.stack(diagonals).sum(dim=0) - phi.square().sum(dim=1)).clamp_min(0.0)
             group, targets = self.group[run], self.targets[run]
             pulled, of_residual = torch.zeros_like(phi), sensitivity.sums.residual[group]
             for g in torch.unique(group).tolist():
@@ -254,24 +240,3 @@ def _bytes(chart: Chart | Stencil) -> int:
 
 def _grad(leaf: Tensor) -> Tensor:
     return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-
-
-def _pull_root(term: Term, root: Tensor) -> None:
-    """Pull the sensitivity of chol(Kuu) back to the kernel and the inducing patches."""
-    if root.grad is None:
-        return
-    kernel = copy.deepcopy(term.kernel).double()
-    inducing = term.inducing.detach().double().requires_grad_()
-    with torch.enable_grad():
-        factor = stable_cholesky(kernel.kuu(inducing), term.jitter, "Kuu", "inducing patches too alike")
-    factor.backward(root.grad)
-    for original, doubled in zip(term.kernel.parameters(), kernel.parameters(), strict=True):
-        if doubled.grad is not None and original.requires_grad:
-            _accumulate(original, doubled.grad)
-    if inducing.grad is not None and term.inducing.requires_grad:
-        _accumulate(term.inducing, inducing.grad)
-
-
-def _accumulate(tensor: Tensor, gradient: Tensor) -> None:
-    gradient = gradient.to(tensor.dtype)
-    tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient

@@ -52,14 +52,18 @@ class Posterior:
         self,
         features: Float[Tensor, "n M"],
         residual: Float[Tensor, "n"],
-        targets: Float[Tensor, "n C"],
-        noise: Float[Tensor, "n C"],
+        linear: Float[Tensor, "n C"],
+        precision: Float[Tensor, "n C"],
     ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
-        """Mean and variance of f at training signals, each predicted from all the others, in closed form."""
+        """Mean and variance of f at training signals, each predicted from all the others, in closed form.
+
+        A signal's own part in the posterior is exp(linear·f − precision·f²/2): with a target t and noise σ²
+        these are t/σ² and 1/σ².
+        """
         explained = self.explained_variance(features)
-        leverage = (explained / noise).clamp_max(1 - 1e-9)
-        mean = (self.mean(features) - leverage * targets) / (1 - leverage)
-        return mean, explained / (1 - leverage) + self.variance * residual[:, None]
+        left = (1 - explained * precision).clamp_min(1e-9)
+        mean = (self.mean(features) - explained * linear) / left
+        return mean, explained / left + self.variance * residual[:, None]
 
 
 @dataclass(frozen=True)

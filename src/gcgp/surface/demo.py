@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from gcgp.domain import Signals, superpixels
+from gcgp.domain.whole_file import whole_file
 from gcgp.surface.datasets import load_digits
 from gcgp.surface.estimators import GCGPClassifier
 from gcgp.surface.metrics import Scores, peak_memory
@@ -117,8 +116,5 @@ def table(report: dict[str, Any]) -> str:
 
 def write_json(content: dict[str, Any], path: Path) -> None:
     """Write JSON so that the file is either whole or not there."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    with os.fdopen(handle, "w") as file:
-        json.dump(content, file, indent=2)
-        file.write("\n")
-    os.replace(temporary, path)
+    with whole_file(path) as part:
+        part.write_text(json.dumps(content, indent=2) + "\n")

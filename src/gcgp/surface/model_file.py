@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gcgp import __version__
+from gcgp.domain.whole_file import whole_file
 from gcgp.inference import Features, Posterior, Term
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.description import build, describe
@@ -78,18 +76,8 @@ def save(model: Any, path: str | Path) -> None:
         "model": text,
         "digest": _digest(text, tensors),
     }
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-    os.close(handle)
-    try:
-        save_file(tensors, temporary, metadata)
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
-        raise
+    with whole_file(path, durable=True) as part:
+        save_file(tensors, part, metadata)
 
 
 def load(path: str | Path) -> Any:

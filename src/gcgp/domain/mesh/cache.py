@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,12 +13,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from gcgp.domain.whole_file import PART, whole_file
+
 CACHE_VARIABLE = "GCGP_CACHE"
 """Environment variable: the folder of the cache, or `off`."""
 LIMIT_VARIABLE = "GCGP_CACHE_LIMIT"
 """Environment variable: how many bytes the cache may take."""
 LIMIT = 4 << 30
-ENDING, PART = ".cache", ".part"
+ENDING = ".cache"
 SCAN_AFTER = 0.01
 """The folder is looked through once this part of its limit has been written to it, and at first."""
 LEFT_OVER = 86_400.0
@@ -100,16 +101,9 @@ def _hash(parts: Sequence[Part]) -> str:
 
 def _write(path: Path, key: str, arrays: dict[str, np.ndarray]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=PART)
-    os.close(handle)
-    try:
+    with whole_file(path) as part:
         dense = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        save_file(dense, temporary, {"key": key})
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
-        raise
+        save_file(dense, part, {"key": key})
 
 
 def _make_room(folder: Path, limit: int) -> None:

@@ -7,7 +7,6 @@ for a smaller mesh, and splits the vertices of an OBJ file that have several nor
 from __future__ import annotations
 
 import io
-import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from gcgp.domain.mesh.mesh import Mesh
+from gcgp.domain.whole_file import whole_file
 
 Polygons = Sequence[Sequence[int]] | np.ndarray
 
@@ -67,12 +67,8 @@ def save_mesh(mesh: Mesh, path: str | Path) -> None:
     else:
         plain = _trimesh().Trimesh(mesh.vertices, mesh.faces, process=False)
         content = plain.export(file_type=ending[1:])
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with whole_file(path) as part:
         part.write_bytes(content)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _lines(start: str, rows: np.ndarray) -> list[str]:

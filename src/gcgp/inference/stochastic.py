@@ -1,0 +1,248 @@
+"""Stochastic variational inference as in the paper: Adam on everything, in small batches of signals.
+
+q is free: a mean and a Cholesky factor for each latent function, whitened, as in Hensman et al. (2015) and
+GPflow. A batch's bound is unbiased for that of all signals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from gpytorch.variational import CholeskyVariationalDistribution
+from jaxtyping import Float, Int, Num
+from torch import Tensor
+
+from gcgp.domain import Signals
+from gcgp.inference.checkpoint import Checkpoint
+from gcgp.inference.climbing import History
+from gcgp.inference.features import RUN_BYTES, Features
+from gcgp.inference.likelihoods import Likelihood
+from gcgp.inference.parameters import Parameters
+from gcgp.inference.posterior import Posterior
+from gcgp.inference.variational import Observed
+from gcgp.patches.convolution import runs
+
+PAPER_BATCH = 200
+PAPER_LEARNING_RATE = 1e-3
+
+
+@dataclass(frozen=True)
+class FreePosterior:
+    """q of v/s, whose prior is standard normal, where f = φᵀv and s² is the GP's variance."""
+
+    distribution: CholeskyVariationalDistribution
+    """Means `[C, M]` and lower Cholesky factors `[C, M, M]`, in float64."""
+    log_variance: Float[Tensor, ""]
+
+    @classmethod
+    def prior(cls, size: int, latents: int, log_variance: Float[Tensor, ""]) -> FreePosterior:
+        """The prior itself, where the paper starts."""
+        shape = torch.Size([latents])
+        return cls(CholeskyVariationalDistribution(size, shape, 0.0).double(), log_variance)
+
+    @property
+    def means(self) -> Float[Tensor, "C M"]:
+        """Of v/s."""
+        return self.distribution.variational_mean
+
+    @property
+    def factors(self) -> Float[Tensor, "C M M"]:
+        """Lower Cholesky factors of the covariances of v/s."""
+        return self.distribution.chol_variational_covar.tril()
+
+    def predict(
+        self, features: Float[Tensor, "n M"], residual: Float[Tensor, "n"]
+    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+        """Mean and variance of f."""
+        scale = (self.log_variance / 2).exp()
+        spread = torch.matmul(features, self.factors).square().sum(dim=2).T
+        return scale * features @ self.means.T, scale.square() * (spread + residual[:, None])
+
+    def divergence(self) -> Float[Tensor, ""]:
+        """KL divergence from the prior, of all latent functions together."""
+        factors = self.factors
+        spread = factors.square().sum() + self.means.square().sum()
+        log_determinants = factors.diagonal(dim1=1, dim2=2).square().log().sum()
+        return 0.5 * (spread - self.means.numel() - log_determinants)
+
+    def settled(self) -> Posterior:
+        """The same posterior by its precisions, as predictions use it."""
+        with torch.no_grad():
+            identity = torch.eye(self.means.shape[1], dtype=torch.float64)
+            inverses = torch.linalg.solve_triangular(
+                self.factors, identity.expand_as(self.factors), upper=False
+            )
+            roots = torch.linalg.cholesky(inverses.mT @ inverses)
+            variance = float(self.log_variance.exp())
+            return Posterior(variance, math.sqrt(variance) * self.means.T.clone(), roots)
+
+
+class Source(Protocol):
+    """Where the features of batches come from."""
+
+    def batch(
+        self, rows: Int[np.ndarray, "n"]
+    ) -> Iterator[tuple[Int[np.ndarray, "m"], Float[Tensor, "m M"], Float[Tensor, "m"]]]:
+        """Runs of the batch: their signals, features and residuals."""
+        ...
+
+    def pull(self) -> None:
+        """Take gradients further, once the whole batch has been differentiated."""
+        ...
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Features that were made once, for when nothing that they depend on is learned."""
+
+    observed: Observed
+
+    def batch(
+        self, rows: Int[np.ndarray, "n"]
+    ) -> Iterator[tuple[Int[np.ndarray, "m"], Float[Tensor, "m M"], Float[Tensor, "m"]]]:
+        """See `Source`."""
+        yield rows, self.observed.features[rows].double(), self.observed.residual[rows].double()
+
+    def pull(self) -> None:
+        """Nothing to do."""
+
+
+@dataclass
+class Made:
+    """Features that are made for each batch again, differentiable in all that they are made of."""
+
+    features: Features
+    signals: Signals
+    draws: int | None = None
+    """Patches drawn for the prior variance of large signals."""
+    seed: int = 0
+    _present: Features | None = None
+    _roots: Sequence[Tensor] = ()
+
+    def batch(
+        self, rows: Int[np.ndarray, "n"]
+    ) -> Iterator[tuple[Int[np.ndarray, "m"], Float[Tensor, "m M"], Float[Tensor, "m"]]]:
+        """See `Source`."""
+        # New terms, because a term keeps the factor of its Kuu.
+        self._present = replace(self.features, terms=[replace(term) for term in self.features.terms])
+        self._roots = self._present.roots()
+        signals = self.signals[rows]
+        cost = self.features.bytes_per_signal(signals)
+        for run in runs(cost, min(self.features.memory, RUN_BYTES)):
+            part = signals[run]
+            charts = [term.convolution.make_chart(part) for term in self._present.terms]
+            phi, residual = self._present.traced(
+                part, self._roots, charts, first=run.start, draws=self.draws, seed=self.seed
+            )
+            yield rows[run], phi, residual
+
+    def pull(self) -> None:
+        """Through the factors of Kuu."""
+        assert self._present is not None
+        self._present.pull_roots(self._roots)
+
+
+def batch_bound(
+    posterior: FreePosterior,
+    source: Source,
+    likelihood: Likelihood,
+    targets: Num[Tensor, "N"],
+    rows: Int[np.ndarray, "n"],
+) -> float:
+    """The bound of all N signals, estimated from some; its gradients are added to the leaves' `grad`."""
+    scale, total = len(targets) / len(rows), 0.0
+    for part, features, residual in source.batch(rows):
+        with torch.enable_grad():
+            mean, variance = posterior.predict(features, residual)
+            value = scale * likelihood.expected_log(mean, variance, targets[part]).sum()
+        value.backward()
+        total += float(value.detach())
+    source.pull()
+    with torch.enable_grad():
+        divergence = -posterior.divergence()
+    divergence.backward()
+    return total + float(divergence.detach())
+
+
+def adam(
+    posterior: FreePosterior,
+    source: Source,
+    likelihood: Callable[[int], Likelihood],
+    targets: Num[Tensor, "N"],
+    parameters: Parameters,
+    *,
+    epochs: int,
+    batch: int = PAPER_BATCH,
+    learning_rate: float = PAPER_LEARNING_RATE,
+    seed: int = 0,
+    history: History,
+    checkpoint: Checkpoint | None = None,
+    tell: Callable[[int], None] = lambda step: None,
+) -> Float[np.ndarray, "k"]:
+    """Adam on q and on the parameters, which end at what is returned; the last state is kept, as usual.
+
+    `likelihood` makes that of a step, with random draws of its own. The history has the mean bound of each
+    pass through the signals. A run that is resumed from its checkpoint goes on as if it had never stopped.
+    """
+    x = torch.zeros(parameters.size, dtype=torch.float64, requires_grad=True)
+    leaves = [*posterior.distribution.parameters(), x]
+    optimiser = torch.optim.Adam(leaves, lr=learning_rate, maximize=True)
+    low, high = torch.tensor(parameters.bounds, dtype=torch.float64).reshape(-1, 2).T
+    per_epoch = math.ceil(len(targets) / batch)
+    step, sums = 0, 0.0
+    found = checkpoint.load("adam") if checkpoint is not None else None
+    if found is not None:
+        step, sums = int(found["step"]), float(found["sums"])
+        _restore(optimiser, leaves, found)
+    order = _order(len(targets), seed, step // per_epoch)
+    while step < epochs * per_epoch:
+        at = step % per_epoch
+        if at == 0:
+            order = _order(len(targets), seed, step // per_epoch)
+        rows = order[at * batch : (at + 1) * batch]
+        optimiser.zero_grad()
+        parameters.set(x.detach().numpy())
+        value = batch_bound(posterior, source, likelihood(step), targets, rows)
+        x.grad = torch.from_numpy(parameters.gradient(x.detach().numpy()))
+        optimiser.step()
+        with torch.no_grad():
+            x.clamp_(low, high)
+        step, sums = step + 1, sums + value
+        tell(step)
+        if step % per_epoch == 0:
+            history.add(sums / per_epoch / len(targets))
+            sums = 0.0
+        if checkpoint is not None and checkpoint.due("adam"):
+            checkpoint.save("adam", _state(optimiser, leaves, step, sums))
+    parameters.set(x.detach().numpy())
+    return x.detach().numpy().copy()
+
+
+def _order(count: int, seed: int, epoch: int) -> Int[np.ndarray, "N"]:
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+def _state(
+    optimiser: torch.optim.Adam, leaves: Sequence[Tensor], step: int, sums: float
+) -> dict[str, Tensor]:
+    numbers = {"step": step, "sums": sums}
+    state = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+    for i, leaf in enumerate(leaves):
+        state[f"leaf.{i}"] = leaf.detach().clone()
+        state |= {f"moment.{i}.{name}": value.clone() for name, value in optimiser.state[leaf].items()}
+    return state
+
+
+def _restore(optimiser: torch.optim.Adam, leaves: Sequence[Tensor], state: dict[str, Tensor]) -> None:
+    for i, leaf in enumerate(leaves):
+        with torch.no_grad():
+            leaf.copy_(state[f"leaf.{i}"])
+        start = f"moment.{i}."
+        optimiser.state[leaf] = {
+            key.removeprefix(start): value.clone() for key, value in state.items() if key.startswith(start)
+        }
