@@ -7,7 +7,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one thread for each of the workers, w
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
 
-from jaxtyping import install_import_hook  # noqa: E402
+from jaxtyping import install_import_hook
 
 os.environ["GCGP_CACHE"] = "off"  # tests leave the cache of whoever runs them alone
 

@@ -10,6 +10,8 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gcgp.domain import Signals
 from gcgp.inference import Features, GaussianRegression, Statistics, Term
+from gcgp.inference.likelihoods import RobustMax
+from gcgp.inference.stochastic import FreePosterior
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.patches import Convolution
 from gcgp.weighting import Box
@@ -127,3 +129,30 @@ def test_gradient_of_the_bound_is_its_slope(reference):
     with torch.no_grad():
         difference = (bound(0.9001) - bound(0.8999)).item() / 0.0002
     assert slope == pytest.approx(difference, rel=1e-6)
+
+
+@pytest.mark.parametrize("settled", [False, True], ids=["free", "settled"])
+@pytest.mark.parametrize("name", ["gaussian", "robustmax"])
+def test_variational_bound_divergence_and_predictions(
+    reference, kernel, convolution, inducing, dtype, prefix, name, settled
+):
+    jitter = float(reference["jitter"] / reference["variance"])
+    features = Features([Term(convolution, kernel, inducing, jitter)], 10**9)
+    (chunk,) = features.chunks(Signals.from_images(reference["images"]))
+    labels = torch.from_numpy(reference["labels"])
+    latents, targets, likelihood = {
+        "gaussian": (1, (labels - 4.5) / 3, GaussianRegression(float(reference["noise_variance"]))),
+        "robustmax": (10, labels, RobustMax(10)),
+    }[name]
+    free = FreePosterior.prior(features.size, latents, torch.zeros((), dtype=torch.float64))
+    with torch.no_grad():
+        free.distribution.variational_mean.copy_(torch.from_numpy(reference["q_mu"].T[:latents]))
+        free.distribution.chol_variational_covar.copy_(torch.from_numpy(reference["q_sqrt"][:latents]))
+    posterior = free.settled() if settled else free
+    mean, variance = posterior.predict(chunk.features, chunk.residual)
+    scale = float(reference["num_data"]) / len(labels)
+    bound = scale * likelihood.expected_log(mean, variance, targets).sum() - posterior.divergence()
+    agree(mean, reference[f"{prefix}{name}_f_mean"], dtype)
+    agree(variance, reference[f"{prefix}{name}_f_var"], dtype)
+    agree(posterior.divergence(), reference[f"{prefix}{name}_kl"], dtype)
+    agree(bound, reference[f"{prefix}{name}_elbo"], dtype)

@@ -73,9 +73,7 @@ def test_leave_one_out_is_refitting_without_each_signal(signals, size, variance)
     data = problem(signals, size)
     features, residual, targets, noise = data
     posterior = solved(variance, *data)
-    mean, spread = posterior.leave_one_out(
-        features, residual, (targets / noise)[:, None], 1 / noise[:, None]
-    )
+    mean, spread = posterior.leave_one_out(features, residual, (targets / noise)[:, None], 1 / noise[:, None])
     for n in range(signals):
         others = torch.arange(signals) != n
         refitted = solved(variance, *(column[others] for column in data))

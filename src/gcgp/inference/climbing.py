@@ -11,7 +11,10 @@ import torch
 from jaxtyping import Float
 from scipy.optimize import minimize
 
-OPTIMISERS = ("l-bfgs", "adam")
+from gcgp.inference.checkpoint import Checkpoint
+
+OPTIMISERS = ("l-bfgs", "adam", "paper")
+"""`paper`: Adam on everything in batches of signals, for variational inference; see `stochastic`."""
 GAIN = 1e-5
 PATIENCE = {"l-bfgs": 10, "adam": 30}
 """Climbing stops once so many iterations together gain less than `GAIN`, in nats a signal."""
@@ -51,6 +54,32 @@ class _Enough(Exception):
     pass
 
 
+class _Journal:
+    """A function whose values are kept in a checkpoint, in the order in which they were asked for."""
+
+    def __init__(self, function: Function, checkpoint: Checkpoint, stage: str) -> None:
+        self.function = function
+        self.checkpoint = checkpoint
+        self.stage = f"climb {stage}"
+        found = checkpoint.load(self.stage)
+        self.rows = [] if found is None else list(found["rows"].numpy())
+        self.asked = 0
+
+    def __call__(self, x: Float[np.ndarray, "k"]) -> tuple[float, Float[np.ndarray, "k"]]:
+        self.asked += 1
+        size = len(x)
+        if self.asked <= len(self.rows):
+            row = self.rows[self.asked - 1]
+            if np.array_equal(row[:size], x):
+                return float(row[size]), row[size + 1 :].copy()
+            del self.rows[self.asked - 1 :]  # another machine rounds otherwise: from here on anew
+        value, gradient = self.function(x)
+        self.rows.append(np.concatenate([x, [value], gradient]))
+        if self.checkpoint.due(self.stage):
+            self.checkpoint.save(self.stage, {"rows": torch.from_numpy(np.stack(self.rows))})
+        return value, gradient
+
+
 def climb(
     objective: Function,
     start: Float[np.ndarray, "k"],
@@ -60,14 +89,21 @@ def climb(
     max_iter: int = 50,
     history: History,
     learning_rate: float = 0.05,
+    checkpoint: Checkpoint | None = None,
+    stage: str = "",
 ) -> tuple[Float[np.ndarray, "k"], bool]:
-    """The best point found from `start`, and whether the climb was interrupted by the user."""
+    """The best point found from `start`, and whether the climb was interrupted by the user.
+
+    The checkpoint keeps all values and gradients under the name of the stage. A climb that is begun again
+    takes them from there, and so comes to where it was and goes on as it would have.
+    """
     best, highest = start.copy(), -np.inf
     recent: list[float] = []
+    journal = objective if checkpoint is None else _Journal(objective, checkpoint, stage)
 
     def evaluated(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best, highest
-        value, gradient = objective(x)
+        value, gradient = journal(x)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             return 1e10, np.zeros_like(x)
         if value > highest:

@@ -142,9 +142,7 @@ class DirichletClassification:
         labels = sample.labels
         assert labels is not None
         targets, noise = self.targets(labels, draws.shape[1])
-        mean, variance = posterior.leave_one_out(
-            sample.features, sample.residual, targets / noise, 1 / noise
-        )
+        mean, variance = posterior.leave_one_out(sample.features, sample.residual, targets / noise, 1 / noise)
         probabilities = expected_softmax(mean, variance, draws)
         chosen = probabilities.gather(1, labels[:, None])[:, 0]
         return -chosen.clamp_min(1e-12).log().mean()

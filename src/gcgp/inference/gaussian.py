@@ -64,6 +64,13 @@ class GaussianRegression:
         slope = (targets[:, None] - mean) / noise
         return self.expected_log(mean, variance, targets), slope, (1 / noise).expand_as(mean)
 
+    def predictive_log(
+        self, mean: Float[Tensor, "n 1"], variance: Float[Tensor, "n 1"], targets: Float[Tensor, "n"]
+    ) -> Float[Tensor, "n"]:
+        """Log density of the target, noise included."""
+        total = variance[:, 0] + torch.as_tensor(self.noise, dtype=torch.float64)
+        return -0.5 * (LOG_2PI + total.log() + (targets - mean[:, 0]).square() / total)
+
     def leave_one_out_loss(
         self, posterior: Posterior, sample: Sample, draws: Float[Tensor, "draws 1"] | None = None
     ) -> Float[Tensor, ""]:
@@ -71,11 +78,8 @@ class GaussianRegression:
         assert sample.targets is not None
         targets = sample.targets[:, None]
         noise = torch.as_tensor(self.noise, dtype=torch.float64).expand_as(targets)
-        mean, variance = posterior.leave_one_out(
-            sample.features, sample.residual, targets / noise, 1 / noise
-        )
-        total = variance + noise
-        return 0.5 * (LOG_2PI + total.log() + (targets - mean).square() / total).mean()
+        mean, variance = posterior.leave_one_out(sample.features, sample.residual, targets / noise, 1 / noise)
+        return -self.predictive_log(mean, variance, sample.targets).mean()
 
     @classmethod
     def choose(

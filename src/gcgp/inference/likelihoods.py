@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, Num
 from torch import Tensor
 
+from gcgp.inference.dirichlet import DirichletClassification
+from gcgp.inference.posterior import LOG_2PI
 from gcgp.inference.softmax import expected_softmax, normal_draws
 
 ROWS_AT_ONCE = 2048
@@ -23,6 +25,7 @@ SOFTMAX_DRAWS = 256
 """Quasi-random draws behind an expected log softmax; see `Softmax` for how exact that is."""
 
 
+@runtime_checkable
 class Likelihood(Protocol):
     """What variational inference asks of a likelihood with C latent functions."""
 
@@ -41,6 +44,12 @@ class Likelihood(Protocol):
         self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n C"], Float[Tensor, "n C"]]:
         """E log p(y | f), its derivative by the mean, and minus twice that by the variance."""
+        ...
+
+    def predictive_log(
+        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
+    ) -> Float[Tensor, "n"]:
+        """log E p(y | f)."""
         ...
 
 
@@ -93,6 +102,66 @@ class Softmax:
     ) -> Float[Tensor, "n C"]:
         """E softmax(f)."""
         return expected_softmax(mean, variance, normal_draws(self.latents))
+
+    def predictive_log(
+        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
+    ) -> Float[Tensor, "n"]:
+        """Log probability of the target."""
+        chosen = self.probabilities(mean, variance).gather(1, targets[:, None])[:, 0]
+        return chosen.clamp_min(1e-12).log()
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """Softmax to a power, times the Gaussian targets of the closed form: softmax(f)_yᵇ N(t_y | f, σ²_y).
+
+    Under a softmax alone most signals soon say nothing more, and few are left to learn from; the targets
+    keep every signal at work, as in least squares. Weight b = 0 is the closed form itself.
+    """
+
+    softmax: Softmax
+    closed: DirichletClassification
+    weight: float
+
+    @property
+    def latents(self) -> int:
+        """One for each class."""
+        return self.softmax.latents
+
+    def expected_log(
+        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
+    ) -> Float[Tensor, "n"]:
+        """The sum of both parts, without the constant that would make probabilities of it."""
+        centres, noise = self.closed.targets(targets, self.latents)
+        misfit = ((centres - mean).square() + variance) / noise
+        anchor = -0.5 * (LOG_2PI + noise.log() + misfit).sum(dim=1)
+        return self.weight * self.softmax.expected_log(mean, variance, targets) + anchor
+
+    def sites(
+        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+        """The sums of both parts'."""
+        centres, noise = self.closed.targets(targets, self.latents)
+        values, slope, precision = self.softmax.sites(mean, variance, targets)
+        misfit = ((centres - mean).square() + variance) / noise
+        anchor = -0.5 * (LOG_2PI + noise.log() + misfit).sum(dim=1)
+        return (
+            self.weight * values + anchor,
+            self.weight * slope + (centres - mean) / noise,
+            self.weight * precision + 1 / noise,
+        )
+
+    def probabilities(
+        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"]
+    ) -> Float[Tensor, "n C"]:
+        """E softmax(f)."""
+        return self.softmax.probabilities(mean, variance)
+
+    def predictive_log(
+        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
+    ) -> Float[Tensor, "n"]:
+        """Log probability of the target."""
+        return self.softmax.predictive_log(mean, variance, targets)
 
 
 @dataclass(frozen=True)
@@ -158,3 +227,10 @@ class RobustMax:
         chance = chance / chance.sum(dim=1, keepdim=True)
         wrong = self.epsilon / max(1, self.latents - 1)
         return chance * (1 - self.epsilon) + (1 - chance) * wrong
+
+    def predictive_log(
+        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
+    ) -> Float[Tensor, "n"]:
+        """Log probability of the target."""
+        chosen = self.probabilities(mean, variance).gather(1, targets[:, None])[:, 0]
+        return chosen.clamp_min(1e-12).log()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -82,6 +82,7 @@ class FreePosterior:
             return Posterior(variance, math.sqrt(variance) * self.means.T.clone(), roots)
 
 
+@runtime_checkable
 class Source(Protocol):
     """Where the features of batches come from."""
 
@@ -195,10 +196,14 @@ def adam(
     low, high = torch.tensor(parameters.bounds, dtype=torch.float64).reshape(-1, 2).T
     per_epoch = math.ceil(len(targets) / batch)
     step, sums = 0, 0.0
+    means: list[float] = []
     found = checkpoint.load("adam") if checkpoint is not None else None
     if found is not None:
         step, sums = int(found["step"]), float(found["sums"])
         _restore(optimiser, leaves, found)
+        for mean in found["means"].tolist():
+            means.append(mean)
+            history.add(mean)
     order = _order(len(targets), seed, step // per_epoch)
     while step < epochs * per_epoch:
         at = step % per_epoch
@@ -215,10 +220,11 @@ def adam(
         step, sums = step + 1, sums + value
         tell(step)
         if step % per_epoch == 0:
-            history.add(sums / per_epoch / len(targets))
+            means.append(sums / per_epoch / len(targets))
+            history.add(means[-1])
             sums = 0.0
         if checkpoint is not None and checkpoint.due("adam"):
-            checkpoint.save("adam", _state(optimiser, leaves, step, sums))
+            checkpoint.save("adam", _state(optimiser, leaves, step, sums, means))
     parameters.set(x.detach().numpy())
     return x.detach().numpy().copy()
 
@@ -228,9 +234,9 @@ def _order(count: int, seed: int, epoch: int) -> Int[np.ndarray, "N"]:
 
 
 def _state(
-    optimiser: torch.optim.Adam, leaves: Sequence[Tensor], step: int, sums: float
+    optimiser: torch.optim.Adam, leaves: Sequence[Tensor], step: int, sums: float, means: list[float]
 ) -> dict[str, Tensor]:
-    numbers = {"step": step, "sums": sums}
+    numbers = {"step": step, "sums": sums, "means": means}
     state = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
     for i, leaf in enumerate(leaves):
         state[f"leaf.{i}"] = leaf.detach().clone()

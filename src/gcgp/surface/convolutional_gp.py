@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,14 @@ from tqdm import tqdm
 
 from gcgp.domain import Grids, Meshes, Signals
 from gcgp.domain.chart import unknown_option
-from gcgp.inference import (
-    Features,
-    Posterior,
-    Statistics,
-)
+from gcgp.inference import Features, GaussianRegression, Posterior, Statistics, Term
+from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.climbing import OPTIMISERS, History, Step
 from gcgp.inference.dirichlet import FINE_STEPS
 from gcgp.inference.features import Chunk
-from gcgp.inference.objective import Likelihood
 from gcgp.inference.selection import Choice, Point, Sample
 from gcgp.inference.softmax import normal_draws
+from gcgp.inference.variational import Observed
 from gcgp.kernel.base import NAMES as KERNELS
 from gcgp.kernel.convolutional import AGGREGATES
 from gcgp.kernel.inducing import METHODS
@@ -37,8 +34,9 @@ from gcgp.patches import Convolution
 from gcgp.patches.convolution import runs
 from gcgp.surface.assembly import Draft, resolve_weightings
 from gcgp.surface.inputs import as_bytes, as_signals
-from gcgp.surface.learning import OBJECTIVES, State, Task, check_names, learn, names_to_learn, teller
+from gcgp.surface.learning import DEFAULT, OBJECTIVES, State, Task, check_names, learn, names_to_learn, teller
 from gcgp.surface.tuning import TrialLoss, sample_of, tune
+from gcgp.surface.variational import INFERENCES, as_in_the_paper, naturally, run_name
 from gcgp.weighting import Weighting
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -97,6 +95,10 @@ class ConvolutionalGP(BaseEstimator):
     optimiser: str
     max_iter: int
     verbose: bool
+    inference: str
+    batch_size: int
+    learning_rate: float
+    checkpoint: Any
     dtype: str
     memory_limit: int | str
     random_state: Any
@@ -107,7 +109,7 @@ class ConvolutionalGP(BaseEstimator):
     history_: list[Step]
     n_iter_: int
 
-    _likelihood: Likelihood
+    _likelihood: Callable[[Any], Any]
     _likelihood_parameter: str
 
     def predict_latent(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
@@ -156,12 +158,20 @@ class ConvolutionalGP(BaseEstimator):
             ("dtype", self.dtype, tuple(DTYPES)),
             ("objective", self.objective, OBJECTIVES),
             ("optimiser", self.optimiser, OPTIMISERS),
+            ("inference", self.inference, INFERENCES),
         ):
             if value not in known:
                 raise unknown_option(name, value, known)
         if not isinstance(self.kernel, Kernel) and self.kernel not in KERNELS:
             raise unknown_option("kernel", self.kernel, (*KERNELS, "any gpytorch.kernels.Kernel"))
-        for name in ("n_inducing", "max_iter"):
+        if self.optimiser == "paper" and self.inference != "variational":
+            raise ValueError("optimiser='paper' is a way of variational inference: inference='variational'")
+        if self.checkpoint is not None and not Path(self.checkpoint).absolute().parent.is_dir():
+            raise ValueError(f"checkpoint={str(self.checkpoint)!r}: there is no such folder")
+        if isinstance(self.learning_rate, str):
+            raise ValueError(f"learning_rate={self.learning_rate!r}: expected a positive number")
+        check_positive("learning_rate", self.learning_rate)
+        for name in ("n_inducing", "max_iter", "batch_size"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
                 raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
@@ -209,7 +219,12 @@ class ConvolutionalGP(BaseEstimator):
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
             raise ValueError(f"signal {n}: not on the domain of signal 0, as vertex_weights need it to be")
         labels, t = torch.from_numpy(group), torch.from_numpy(targets)
-        self.history_ = []
+        paper = self.optimiser == "paper"
+        history = History(tell=teller(self.verbose))
+        checkpoint = None
+        if self.checkpoint is not None:
+            options = self.get_params(deep=False)
+            checkpoint = Checkpoint(self.checkpoint, run_name(options, signals, group, targets))
         with self._bar(len(signals)) as bar:
             bar.set_description("lengthscales")
             trial = rng.permutation(len(signals))[: self._trial_size(signals, memory)]
@@ -219,9 +234,11 @@ class ConvolutionalGP(BaseEstimator):
             start = loss.last
             state = State(tuned.drafts, tuned.lengthscales, 1.0, 1.0)
             if names_to_learn(self.learn, self._likelihood_parameter):
-                bar.set_description("learning")
                 check_names(self.learn, state, self._likelihood_parameter)
-                state, start = self._learned(state, loss, signals, trial, labels, t, groups, rng)
+                if not paper:
+                    bar.set_description("learning")
+                    task = self._task(signals, trial, labels, t, groups, history, checkpoint, rng)
+                    state, start = self._learned(state, loss, task)
             inducing = state.inducing or [
                 draft.inducing(scales, int(self.n_inducing), self.inducing, rng)
                 for draft, scales in zip(state.drafts, state.scales, strict=True)
@@ -230,24 +247,20 @@ class ConvolutionalGP(BaseEstimator):
                 draft.term(scales, patches)
                 for draft, scales, patches in zip(state.drafts, state.scales, inducing, strict=True)
             ]
-            features = Features(terms, memory)
-            bar.set_description("features")
-            statistics = Statistics.empty(groups, features.size)
-            seed = int(rng.integers(2**31))
-            for chunk in features.chunks(signals, draws=DIAGONAL_DRAWS, seed=seed, progress=bar.update):
-                statistics.add(chunk.features, labels[chunk.run], t[chunk.run], chunk.residual)
-            bar.set_description("variance")
-            scored = trial[: state.drafts[0].scored]
-            sample = sample_of(list(features.chunks(signals[scored])), labels[scored], t[scored])
-            choice = self._choose(statistics, sample, start, FINE_STEPS)
-            self.features_ = features
-            self.posterior_ = choice.likelihood.posterior(statistics, choice.variance)
-            self.variance_ = choice.variance
-            self.bound_ = float(choice.likelihood.bound(statistics, choice.variance))
+            if paper:
+                choice = self._as_in_the_paper(
+                    state, terms, loss, signals, labels, t, groups, history, checkpoint, rng, bar
+                )
+            else:
+                scored = trial[: state.drafts[0].scored]
+                choice = self._solved(
+                    terms, signals, scored, labels, t, groups, start, history, checkpoint, rng, bar
+                )
+        self.history_ = history.steps
         self.n_iter_ = max(1, len(self.history_))
         self.domain_ = type(signals.domains).__name__
         self.channels_ = signals.channels
-        fixed = self.vertex_weights is not None or terms[0].convolution.location
+        fixed = self.vertex_weights is not None or self.features_.terms[0].convolution.location
         self.image_shape_ = None
         if fixed and isinstance(signals.domains, Grids) and len(signals.domains) == 1:
             self.image_shape_ = tuple(signals.domains.shapes[0].tolist())
@@ -306,25 +319,129 @@ class ConvolutionalGP(BaseEstimator):
         method = "random" if self.inducing == "random" else "k-means++"
         return TrialLoss(labels, targets, groups, count, method, self._choose, rng)
 
-    def _learned(
+    def _solved(
+        self,
+        terms: Sequence[Term],
+        signals: Signals,
+        scored: Int[np.ndarray, "m"],
+        labels: Int[Tensor, "N"],
+        targets: Float[Tensor, "N"],
+        groups: int,
+        start: Point,
+        history: History,
+        checkpoint: Checkpoint | None,
+        rng: np.random.Generator,
+        bar: Any,
+    ) -> Choice[Any]:
+        """The closed form for the given terms and, if that is asked for, natural gradient steps from it."""
+        memory = as_bytes(self.memory_limit)
+        features = Features(terms, memory)
+        bar.set_description("features")
+        statistics = Statistics.empty(groups, features.size)
+        seed = int(rng.integers(2**31))
+        observed = None
+        if self.inference == "variational":
+            told = targets if groups == 1 else labels
+            observed = Observed.room(features.size, told, DTYPES[self.dtype], memory)
+        for chunk in features.chunks(signals, draws=DIAGONAL_DRAWS, seed=seed, progress=bar.update):
+            statistics.add(chunk.features, labels[chunk.run], targets[chunk.run], chunk.residual)
+            if observed is not None:
+                observed.features[chunk.run], observed.residual[chunk.run] = chunk.features, chunk.residual
+        bar.set_description("variance")
+        sample = sample_of(list(features.chunks(signals[scored])), labels[scored], targets[scored])
+        choice = self._choose(statistics, sample, start, FINE_STEPS)
+        self.features_ = features
+        self.variance_ = choice.variance
+        if observed is None:
+            self.posterior_ = choice.likelihood.posterior(statistics, choice.variance)
+            self.bound_ = float(choice.likelihood.bound(statistics, choice.variance))
+            return choice
+        bar.set_description("natural gradient steps")
+        fit = naturally(
+            observed,
+            statistics,
+            choice.likelihood,
+            getattr(self, "likelihood", ""),
+            choice.variance,
+            free_variance=self.variance == "auto",
+            by_bound=self.objective == "bound",
+            history=history,
+            checkpoint=checkpoint,
+            rng=rng,
+        )
+        self.posterior_, self.bound_ = fit.posterior, fit.bound
+        self.variance_ = float(fit.posterior.variance)
+        return choice
+
+    def _as_in_the_paper(
         self,
         state: State,
+        terms: Sequence[Term],
         loss: TrialLoss,
+        signals: Signals,
+        labels: Int[Tensor, "N"],
+        targets: Float[Tensor, "N"],
+        groups: int,
+        history: History,
+        checkpoint: Checkpoint | None,
+        rng: np.random.Generator,
+        bar: Any,
+    ) -> Choice[Any]:
+        """Adam on everything in batches; what was tuned is where it starts."""
+        loss(state.drafts, state.scales)
+        assert loss.choice is not None
+        choice = loss.choice
+        name = self._likelihood_parameter
+        self.start_weightings_ = [draft.convolution.weighting for draft in state.drafts]
+        names = names_to_learn(self.learn, name) or (*DEFAULT, name, "location", "inducing")
+        batch = min(int(self.batch_size), len(signals))
+        bar.set_description("Adam")
+        bar.total, bar.unit = int(self.max_iter) * -(-len(signals) // batch), " steps"
+        found = as_in_the_paper(
+            [(term, draft.columns) for term, draft in zip(terms, state.drafts, strict=True)],
+            signals,
+            targets if groups == 1 else labels,
+            latents=groups,
+            likelihood=getattr(self, "likelihood", None),
+            variance=choice.variance,
+            noise=getattr(choice.likelihood, name),
+            names=self._free(names),
+            epochs=int(self.max_iter),
+            batch=batch,
+            learning_rate=float(self.learning_rate),
+            memory=as_bytes(self.memory_limit),
+            draws=DIAGONAL_DRAWS,
+            seed=int(rng.integers(2**31)),
+            history=history,
+            checkpoint=checkpoint,
+            tell=lambda step: bar.update(step - bar.n),
+        )
+        self.features_ = Features(found.terms, as_bytes(self.memory_limit))
+        self.posterior_, self.bound_ = found.posterior, found.bound
+        self.variance_ = float(found.posterior.variance)
+        if found.noise is not None:
+            return replace(choice, likelihood=GaussianRegression(found.noise))
+        return choice
+
+    def _free(self, names: Sequence[str]) -> list[str]:
+        """The names without those whose value the user has given."""
+        fixed = {key for key in ("variance", self._likelihood_parameter) if getattr(self, key) != "auto"}
+        return [name for name in names if name not in fixed]
+
+    def _task(
+        self,
         signals: Signals,
         trial: Int[np.ndarray, "n"],
         labels: Int[Tensor, "N"],
         targets: Float[Tensor, "N"],
         groups: int,
+        history: History,
+        checkpoint: Checkpoint | None,
         rng: np.random.Generator,
-    ) -> tuple[State, Point]:
-        """What learning makes of the tuned drafts, and where the next search for the likelihood starts."""
-        loss(state.drafts, state.scales)
-        assert loss.choice is not None
+    ) -> Task:
+        """What learning is told."""
         name = self._likelihood_parameter
-        history = History(tell=teller(self.verbose))
-        self.start_weightings_ = [draft.convolution.weighting for draft in state.drafts]
-        fixed = {key for key in ("variance", name) if getattr(self, key) != "auto"}
-        task = Task(
+        return Task(
             signals,
             labels,
             targets,
@@ -333,7 +450,7 @@ class ConvolutionalGP(BaseEstimator):
             self._likelihood,
             name,
             normal_draws(groups, TRIAL_DRAWS),
-            [key for key in names_to_learn(self.learn, name) if key not in fixed],
+            self._free(names_to_learn(self.learn, name)),
             self.objective == "bound",
             self.optimiser,
             int(self.max_iter),
@@ -344,10 +461,16 @@ class ConvolutionalGP(BaseEstimator):
             DIAGONAL_DRAWS,
             history,
             rng,
+            checkpoint,
         )
-        noise = getattr(loss.choice.likelihood, name)
+
+    def _learned(self, state: State, loss: TrialLoss, task: Task) -> tuple[State, Point]:
+        """What learning makes of the tuned drafts, and where the next search for the likelihood starts."""
+        loss(state.drafts, state.scales)
+        assert loss.choice is not None
+        self.start_weightings_ = [draft.convolution.weighting for draft in state.drafts]
+        noise = getattr(loss.choice.likelihood, self._likelihood_parameter)
         state = learn(replace(state, variance=loss.choice.variance, noise=noise), task, loss)
-        self.history_ = history.steps
         loss(state.drafts, state.scales)
         return state, loss.last
 

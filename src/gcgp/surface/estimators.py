@@ -10,11 +10,13 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from sklearn.base import ClassifierMixin, RegressorMixin
 
+from gcgp.domain.chart import unknown_option
 from gcgp.inference import DirichletClassification, GaussianRegression, Statistics
 from gcgp.inference.selection import Choice, Point, Sample
-from gcgp.inference.softmax import expected_softmax, normal_draws
+from gcgp.inference.softmax import normal_draws
 from gcgp.surface.convolutional_gp import TRIAL_DRAWS, ConvolutionalGP, check_positive
 from gcgp.surface.inputs import as_signals, as_targets, encode_labels, labels_of
+from gcgp.surface.variational import LIKELIHOODS, class_likelihood
 
 
 class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
@@ -50,9 +52,18 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
             `"angles"`, `"angular_width"`, `"vertex_weights"`, `"inducing"` and the like; an error lists them.
         objective: What learning maximises: the log likelihood of training signals, each left out in its turn
             (`"leave-one-out"`, which is what `"auto"` means), or the collapsed `"bound"`.
-        optimiser: `"l-bfgs"` or `"adam"`.
-        max_iter: Iterations of learning, on part of the signals and on all of them together.
+        optimiser: Of learning: `"l-bfgs"` or `"adam"`; or `"paper"`, see `inference`.
+        max_iter: Iterations of learning, on part of the signals and on all of them together; for
+            `optimiser="paper"`, passes through the signals.
         verbose: Print a line on the error stream for each iteration of learning.
+        inference: `"closed-form"`: labels as Gaussian targets. `"variational"`: natural gradient steps from
+            there, with the likelihood below; or, with `optimiser="paper"`, Adam on everything in batches.
+        likelihood: For variational inference: `"softmax"`, `"robust-max"`, or `"anchored"`, a softmax beside
+            the targets of the closed form. `"auto"` is the latter, which predicts best, but a softmax where
+            a bound is maximised (`objective="bound"`, `optimiser="paper"`).
+        batch_size, learning_rate: Of `optimiser="paper"`.
+        checkpoint: A file that keeps what learning and variational inference have reached. A fit that was
+            killed and is begun again with the same data and options goes on from there.
         dtype: Of patches and kernel values; sums and solves are always in float64.
         memory_limit: What the patches of one run of signals may take, in bytes or as `"500 MB"`.
         random_state: Seed or `RandomState`; the same seed gives the same model.
@@ -99,11 +110,16 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         inducing: str = "k-means++",
         variance: float | str = "auto",
         alpha: float | str = "auto",
+        likelihood: str = "auto",
         learn: bool | str | Sequence[str] = False,
         objective: str = "auto",
         optimiser: str = "l-bfgs",
         max_iter: int = 50,
         verbose: bool = False,
+        inference: str = "closed-form",
+        batch_size: int = 200,
+        learning_rate: float = 0.001,
+        checkpoint: Any = None,
         dtype: str = "float32",
         memory_limit: int | str = "500 MB",
         random_state: Any = 0,
@@ -123,11 +139,16 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         self.inducing = inducing
         self.variance = variance
         self.alpha = alpha
+        self.likelihood = likelihood
         self.learn = learn
         self.objective = objective
         self.optimiser = optimiser
         self.max_iter = max_iter
         self.verbose = verbose
+        self.inference = inference
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.checkpoint = checkpoint
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state
@@ -137,6 +158,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         """Fit to signals, or images `[N, H, W]` or `[N, H, W, C]`, and their labels."""
         self._validate_options()
         check_positive("alpha", self.alpha)
+        if self.likelihood not in LIKELIHOODS:
+            raise unknown_option("likelihood", self.likelihood, LIKELIHOODS)
         signals = as_signals(X)
         classes, codes = encode_labels(y, len(signals))
         choice = self._fit(signals, codes, np.ones(len(codes)), len(classes))
@@ -145,9 +168,14 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         return self
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "N C"]:
-        """Class probabilities, columns as in `classes_`: the mean of softmax(f) under the posterior of f."""
+        """Class probabilities, columns as in `classes_`: the mean of softmax(f) under the posterior of f.
+
+        By 512 quasi-random draws, the same for every signal: exact to about 0.002 in each probability. With
+        the likelihood `"robust-max"`, chances by quadrature instead, exact to about 0.0001.
+        """
         mean, variance = self._latent(self._input(X))
-        return expected_softmax(mean, variance, normal_draws(len(self.classes_))).numpy()
+        name = self.likelihood if self.inference == "variational" else "softmax"
+        return class_likelihood(name, len(self.classes_)).probabilities(mean, variance).numpy()
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each signal."""
@@ -219,6 +247,10 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         optimiser: str = "l-bfgs",
         max_iter: int = 50,
         verbose: bool = False,
+        inference: str = "closed-form",
+        batch_size: int = 200,
+        learning_rate: float = 0.001,
+        checkpoint: Any = None,
         dtype: str = "float32",
         memory_limit: int | str = "500 MB",
         random_state: Any = 0,
@@ -243,6 +275,10 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         self.optimiser = optimiser
         self.max_iter = max_iter
         self.verbose = verbose
+        self.inference = inference
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.checkpoint = checkpoint
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

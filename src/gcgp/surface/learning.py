@@ -23,6 +23,7 @@ from torch import Tensor
 
 from gcgp.domain import Signals
 from gcgp.domain.chart import unknown_option
+from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.climbing import History, Step, climb
 from gcgp.inference.features import Features, Term
 from gcgp.inference.objective import Anchors, Likelihood, Objective, Scored
@@ -77,6 +78,7 @@ class Task:
     diagonal_draws: int
     history: History
     rng: np.random.Generator
+    checkpoint: Checkpoint | None = None
 
     def part(self, rows: Int[np.ndarray, "n"], inducing: int) -> Task:
         """The task on some of the signals, of which the trial signals are the first."""
@@ -146,9 +148,9 @@ def learn(state: State, task: Task, loss: TrialLoss) -> State:
         for stage, part, share in parts:
             iterations = max(1, round(share * task.max_iter / len(starts)))
             climbed = []
-            for start in starts:
+            for attempt, start in enumerate(starts):
                 task.history.stage = stage
-                after, interrupted = _climbed(start, replace(part, max_iter=iterations), trial)
+                after, interrupted = _climbed(start, replace(part, max_iter=iterations), trial, attempt)
                 climbed.append((task.history.steps[-1].value if task.history.steps else 0.0, after))
                 if interrupted:
                     break
@@ -218,7 +220,30 @@ def _by_rule(weighting: Weighting, signals: Signals) -> Weighting | None:
     return copied
 
 
-def _climbed(state: State, task: Task, trial: Signals) -> tuple[State, bool]:
+def loosened(term: Term, names: Sequence[str], columns: dict[str, slice]) -> tuple[Term, list[Knob]]:
+    """The term with a weighting of its own, and the knobs of what is to be learned of it."""
+    weighting = copy.deepcopy(term.convolution.weighting)
+    convolution = replace(term.convolution, weighting=weighting, reach=ROOM_TO_GROW * weighting.reach)
+    term = replace(term, convolution=convolution, inducing=term.inducing.clone())
+    knobs = term_knobs(term, names, columns)
+    for knob in knobs:
+        knob.tensor.requires_grad_(True)
+    return term, knobs
+
+
+def fastened(term: Term) -> Term:
+    """The term as it is now, with nothing to be learned of it."""
+    weighting = term.convolution.weighting.requires_grad_(False)
+    convolution = replace(term.convolution, weighting=weighting, reach=None)
+    return replace(
+        term,
+        convolution=convolution,
+        kernel=term.kernel.requires_grad_(False),
+        inducing=term.inducing.detach(),
+    )
+
+
+def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[State, bool]:
     """One climb on the task's signals, from inducing patches at vertices of the trial signals.
 
     Also whether the user has interrupted it.
@@ -230,14 +255,10 @@ def _climbed(state: State, task: Task, trial: Signals) -> tuple[State, bool]:
     for draft, scales in zip(state.drafts, state.scales, strict=True):
         rows = replace(draft, scored=count).inducing_rows(scales, task.inducing, task.method, task.rng)
         rows = rows[draft.trial.vertices[rows].argsort()]
-        term = draft.term(scales, draft.trial.values[rows].clone())
-        weighting = copy.deepcopy(draft.convolution.weighting)
-        convolution = replace(draft.convolution, weighting=weighting, reach=ROOM_TO_GROW * weighting.reach)
-        term = replace(term, convolution=convolution)
-        own = term_knobs(term, task.names, draft.columns)
-        for knob in own:
-            knob.tensor.requires_grad_(True)
-        fixed = "inducing" in task.names or not any(p.requires_grad for p in weighting.parameters())
+        term = draft.term(scales, draft.trial.values[rows])
+        term, own = loosened(term, task.names, draft.columns)
+        learned = [p.requires_grad for p in term.convolution.weighting.parameters()]
+        fixed = "inducing" in task.names or not any(learned)
         anchors.append(None if fixed else _anchors(trial, draft.trial.vertices[rows]))
         terms.append(term)
         knobs += own
@@ -273,6 +294,8 @@ def _climbed(state: State, task: Task, trial: Signals) -> tuple[State, bool]:
         optimiser=task.optimiser,
         max_iter=task.max_iter,
         history=task.history,
+        checkpoint=task.checkpoint,
+        stage=f"{task.history.stage} {attempt}",
     )
     parameters.set(best)
     drafts = [
@@ -283,7 +306,7 @@ def _climbed(state: State, task: Task, trial: Signals) -> tuple[State, bool]:
         )
         for draft, term in zip(state.drafts, terms, strict=True)
     ]
-    learned = State(
+    after = State(
         drafts,
         [
             draft.read_lengthscales(term.kernel.base, scales)
@@ -293,7 +316,7 @@ def _climbed(state: State, task: Task, trial: Signals) -> tuple[State, bool]:
         float(log_noise.detach().exp()),
         [term.inducing.detach() for term in terms] if "inducing" in task.names else None,
     )
-    return learned, interrupted
+    return after, interrupted
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:

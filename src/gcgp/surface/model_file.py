@@ -123,7 +123,7 @@ def _describe_step(
         "name": name,
         "class": kind,
         "parameters": {
-            key: _plain_parameter(key, value) for key, value in step.get_params(deep=False).items()
+            key: plain_parameter(key, value) for key, value in step.get_params(deep=False).items()
         },
     }
     if kind in DESCRIPTORS:
@@ -235,7 +235,7 @@ def _weighting(description: dict[str, Any]) -> Weighting:
     return Weighting.families[family](**description["configuration"])
 
 
-def _plain_parameter(name: str, value: Any) -> Any:
+def plain_parameter(name: str, value: Any) -> Any:
     """A constructor argument as JSON; weightings, kernels, arrays and lists are marked as such."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
@@ -250,7 +250,7 @@ def _plain_parameter(name: str, value: Any) -> Any:
         array = np.asarray(value)
         return {"is": "array", "dtype": str(array.dtype), "items": array.tolist()}
     if isinstance(value, (list, tuple)):
-        return {"is": "list", "items": [_plain_parameter(name, item) for item in value]}
+        return {"is": "list", "items": [plain_parameter(name, item) for item in value]}
     if isinstance(value, np.random.RandomState):
         return None  # a generator's state is spent by fitting; the fitted model needs none
     raise ValueError(f"{name}={value!r} cannot be written to a model file")

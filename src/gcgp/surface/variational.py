@@ -1,0 +1,238 @@
+"""Variational inference for the estimators: from their closed form on, or from nothing, as in the paper."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Num
+from torch import Tensor
+
+from gcgp.domain import Signals
+from gcgp.inference import DirichletClassification, Features, GaussianRegression, Posterior, Statistics, Term
+from gcgp.inference.checkpoint import Checkpoint
+from gcgp.inference.climbing import History
+from gcgp.inference.likelihoods import Anchored, Likelihood, RobustMax, Softmax
+from gcgp.inference.parameters import Parameters, scalar_knob
+from gcgp.inference.selection import Point
+from gcgp.inference.stochastic import FreePosterior, Kept, Made, Source, adam
+from gcgp.inference.variational import Fit, Observed, Score, Sites, settle
+from gcgp.surface.learning import fastened, loosened
+
+INFERENCES = ("closed-form", "variational")
+LIKELIHOODS = ("auto", "anchored", "softmax", "robust-max")
+FIRST_WEIGHT, WEIGHT_STEP, LEAST_WEIGHT, MOST_WEIGHT = 1.5, 1.0, -0.5, 2.5
+"""log4 of the softmax's weight beside the anchors: where its search starts, its step, and its limits.
+
+Beyond 32 leave-one-out likelihoods promise more than unseen digits keep.
+"""
+VARIANCE_STEPS = (0.5, 0.25)
+"""log10 of the factor between two GP variances that are compared, first and then."""
+MOST_DECADES = 4.0
+STEP_DRAWS = 32
+"""Draws behind an expected log softmax in one step of Adam, other ones in each step."""
+MOST_SCORED = 4_000
+"""Signals that are left out in turn to score a GP variance."""
+MOST_LOOKED_AT = 500
+"""Signals by which the start of the steps is judged."""
+START_ALPHAS = (1e-3, 1e-2)
+"""α_ε of the closed forms that steps may start from, beside the one that was chosen."""
+UNRELATED = ("progress", "verbose", "checkpoint")
+"""Options that do not change what a fit comes to."""
+
+
+def class_likelihood(name: str, classes: int) -> Softmax | RobustMax:
+    """What predictions take for the likelihood."""
+    return RobustMax(classes) if name == "robust-max" else Softmax(classes)
+
+
+def naturally(
+    observed: Observed,
+    statistics: Statistics,
+    closed: DirichletClassification | GaussianRegression,
+    likelihood: str,
+    variance: float,
+    *,
+    free_variance: bool,
+    by_bound: bool,
+    history: History,
+    checkpoint: Checkpoint | None,
+    rng: np.random.Generator,
+) -> Fit:
+    """Natural gradient steps from the closed form.
+
+    Of a softmax that is anchored at the closed form the weight is searched; of the other likelihoods of
+    classes, unless it is given, the GP variance, because what is best for the closed form is not for them.
+    """
+    history.stage = "natural"
+    count = min(MOST_SCORED, len(observed))
+    rows = torch.from_numpy(np.sort(rng.permutation(len(observed))[:count]))
+    classes = len(statistics.count)
+    start: Point = (0.0,)
+    steps: Sequence[Point] = ()
+    begin = closed
+    scored: Likelihood
+    if isinstance(closed, GaussianRegression):
+        scored = closed
+
+        def at(point: Point) -> tuple[Likelihood, float] | None:
+            return closed, variance
+
+    elif likelihood == "anchored" or (likelihood == "auto" and not by_bound):
+        scored = Softmax(classes)
+        start, steps = (FIRST_WEIGHT,), [(WEIGHT_STEP,)]
+
+        def at(point: Point) -> tuple[Likelihood, float] | None:
+            if not LEAST_WEIGHT <= point[0] <= MOST_WEIGHT:
+                return None
+            return Anchored(Softmax(classes), closed, 4.0 ** point[0]), variance
+
+    else:
+        scored = class_likelihood(likelihood, classes)
+        few = rows[torch.from_numpy(rng.permutation(len(rows))[:MOST_LOOKED_AT])]
+        begin = _best_start(closed, observed, few, statistics, scored, variance)
+        steps = [(size,) for size in VARIANCE_STEPS] if free_variance else ()
+
+        def at(point: Point) -> tuple[Likelihood, float] | None:
+            return (scored, variance * 10 ** point[0]) if abs(point[0]) <= MOST_DECADES else None
+
+    return settle(
+        _closed_sites(begin, observed, classes),
+        observed,
+        at,
+        Score(observed, scored, None if by_bound else rows),
+        start,
+        steps,
+        tell=history.add,
+        checkpoint=checkpoint,
+    )
+
+
+def _best_start(
+    closed: DirichletClassification,
+    observed: Observed,
+    rows: Int[Tensor, "n"],
+    statistics: Statistics,
+    likelihood: Likelihood,
+    variance: float,
+) -> DirichletClassification:
+    """The α_ε whose closed form has the largest bound, judged by some of the signals."""
+
+    def bound(candidate: DirichletClassification) -> float:
+        posterior = candidate.posterior(statistics, variance)
+        mean, spread = posterior.predict(observed.features[rows].double(), observed.residual[rows].double())
+        fit = likelihood.expected_log(mean, spread, observed.targets[rows]).mean()
+        return float(fit - posterior.divergence() / len(observed))
+
+    return max([closed, *map(DirichletClassification, START_ALPHAS)], key=bound)
+
+
+def _closed_sites(
+    closed: DirichletClassification | GaussianRegression, observed: Observed, latents: int
+) -> Sites:
+    if isinstance(closed, GaussianRegression):
+        noise = torch.as_tensor(closed.noise, dtype=torch.float64)
+        targets = observed.targets[:, None]
+        return Sites(targets / noise, (1 / noise).expand_as(targets).clone())
+    targets, noise = closed.targets(observed.targets, latents)
+    return Sites(targets / noise, 1 / noise)
+
+
+@dataclass(frozen=True)
+class Everything:
+    """What the paper's way came to."""
+
+    terms: Sequence[Term]
+    posterior: Posterior
+    noise: float | None
+    bound: float
+
+
+def as_in_the_paper(
+    terms: Sequence[tuple[Term, dict[str, slice]]],
+    signals: Signals,
+    targets: Num[Tensor, "N"],
+    *,
+    latents: int,
+    likelihood: str | None,
+    variance: float,
+    noise: float,
+    names: Sequence[str],
+    epochs: int,
+    batch: int,
+    learning_rate: float,
+    memory: int,
+    draws: int,
+    seed: int,
+    history: History,
+    checkpoint: Checkpoint | None,
+    tell: Callable[[int], None],
+) -> Everything:
+    """Adam on q and everything named, from the prior; `likelihood` None is Gaussian noise.
+
+    `terms` come with the columns of their patches.
+    """
+    loose = [loosened(term, names, columns) for term, columns in terms]
+    knobs = [knob for _, own in loose for knob in own]
+    log_variance, log_noise = (
+        torch.tensor(np.log(value), dtype=torch.float64, requires_grad=True) for value in (variance, noise)
+    )
+    if "variance" in names:
+        knobs.append(scalar_knob("variance", log_variance))
+    if "noise" in names and likelihood is None:
+        knobs.append(scalar_knob("noise", log_noise))
+    features = Features([term for term, _ in loose], memory)
+    posterior = FreePosterior.prior(features.size, latents, log_variance)
+
+    def of_step(step: int) -> Likelihood:
+        if likelihood is None:
+            return GaussianRegression(log_noise.exp())
+        if likelihood != "robust-max":
+            return Softmax(latents, STEP_DRAWS, seed=seed + step)
+        return RobustMax(latents)
+
+    history.stage = "paper"
+    source: Source = Made(features, signals, draws, seed)
+    if not any(own for _, own in loose):
+        observed = Observed.room(features.size, targets, torch.float64, memory)
+        for chunk in features.chunks(signals, draws=draws, seed=seed):
+            observed.features[chunk.run], observed.residual[chunk.run] = chunk.features, chunk.residual
+        source = Kept(observed)
+    adam(
+        posterior,
+        source,
+        of_step,
+        targets,
+        Parameters(knobs),
+        epochs=epochs,
+        batch=batch,
+        learning_rate=learning_rate,
+        seed=seed,
+        history=history,
+        checkpoint=checkpoint,
+        tell=tell,
+    )
+    return Everything(
+        [fastened(term) for term, _ in loose],
+        posterior.settled(),
+        float(log_noise.detach().exp()) if likelihood is None else None,
+        history.steps[-1].value * len(signals),
+    )
+
+
+def run_name(
+    options: dict[str, Any], signals: Signals, group: Int[np.ndarray, "N"], targets: Float[np.ndarray, "N"]
+) -> str:
+    """A digest of all that a fit depends on: it tells one run from another."""
+    from gcgp.surface.model_file import plain_parameter
+
+    kept = {key: plain_parameter(key, value) for key, value in options.items() if key not in UNRELATED}
+    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
+    for array in (signals.values, signals.offsets, signals.domain_of, group, targets):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
