@@ -59,7 +59,7 @@ def test_natural_steps_find_what_gradients_on_a_free_posterior_find(observed, li
         likelihood,
         max_iter=60,
         tolerance=1e-9,
-        tell=lambda fit, step: bounds.append(fit.bound),
+        tell=lambda fit: bounds.append(fit.bound),
     )
     assert bounds == sorted(bounds)
     free = FreePosterior.prior(SIZE, CLASSES, torch.tensor(2.0, dtype=torch.float64).log())

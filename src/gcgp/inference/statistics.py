@@ -12,6 +12,14 @@ SPANNED = 1e-13
 """A direction counts if this share of the largest sum of squares of features lies along it."""
 
 
+def gram(rows: Float[Tensor, "n M"]) -> Float[Tensor, "M M"]:
+    """Σ φφᵀ of the rows. NumPy sees that this is symmetric and takes half the time that torch does."""
+    if rows.device.type != "cpu":
+        return rows.T @ rows
+    array = rows.numpy()
+    return torch.from_numpy(array.T @ array)
+
+
 @dataclass
 class Statistics:
     """Per group g of signals (a class, say) with features φ, targets t and residuals r, all in float64."""
@@ -46,7 +54,7 @@ class Statistics:
         for g in torch.unique(group).tolist():
             member = group == g
             rows, t = features[member], targets[member]
-            self.gram[g].addmm_(rows.T, rows)
+            self.gram[g] += gram(rows)
             self.cross[g].addmv_(rows.T, t)
             self.squares[g] += t @ t
             self.residual[g] += residual[member].sum()

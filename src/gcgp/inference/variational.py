@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -20,11 +20,14 @@ from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.posterior import Posterior
 from gcgp.inference.selection import Point, pattern_search
+from gcgp.inference.statistics import gram
 
 ROWS_AT_ONCE = 4096
 MOST_STEPS = 20
 TOLERANCE = 1e-4
 """Steps end when one gains less than this, in nats a signal."""
+MEMORY = 5
+"""Steps that an accelerated one looks back at, with the present one."""
 LEAST_STEP = 1 / 1024
 """A step that does not raise the bound is halved, down to this."""
 
@@ -66,11 +69,9 @@ class Sites:
     linear: Float[Tensor, "N C"]
     precision: Float[Tensor, "N C"]
 
-    def towards(self, other: Sites, step: float) -> Sites:
-        """The sites a part of the way to others."""
-        return Sites(
-            torch.lerp(self.linear, other.linear, step), torch.lerp(self.precision, other.precision, step)
-        )
+    def stacked(self) -> Float[Tensor, "2 N C"]:
+        """Linear parts and precisions in one tensor."""
+        return torch.stack([self.linear, self.precision])
 
     def posterior(self, observed: Observed, variance: float) -> Posterior | None:
         """The prior times all sites; None if that is no Gaussian, as negative precisions may have it."""
@@ -81,16 +82,23 @@ class Sites:
         for run in observed.runs():
             cross.addmm_(observed.features[run].double().T, self.linear[run])
         for c in range(classes):
-            gram = torch.eye(size, dtype=torch.float64)
+            precision = torch.eye(size, dtype=torch.float64)
             for run in observed.runs():
                 rows = observed.features[run].double()
-                gram.addmm_((rows * (variance * self.precision[run, c, None])).T, rows)
-            root, failed = torch.linalg.cholesky_ex(gram)
+                precision += _weighted_gram(rows, variance * self.precision[run, c])
+            root, failed = torch.linalg.cholesky_ex(precision)
             if failed:
                 return None
             roots[c] = root
             weights[:, c] = torch.cholesky_solve(variance * cross[:, c, None], root)[:, 0]
         return Posterior(variance, weights, roots)
+
+
+def _weighted_gram(rows: Float[Tensor, "n M"], weights: Float[Tensor, "n"]) -> Float[Tensor, "M M"]:
+    """Σ w φφᵀ."""
+    if bool((weights >= 0).all()):
+        return gram(rows * weights.sqrt()[:, None])
+    return (rows * weights[:, None]).T @ rows
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,59 @@ def fit_of(sites: Sites, observed: Observed, likelihood: Likelihood, variance: f
     return Fit(sites, posterior, bound, aim) if np.isfinite(bound) else None
 
 
+@dataclass
+class Climb:
+    """Natural gradient steps up the bound, none of which lowers it, accelerated (Anderson 1965).
+
+    Steps are first tried as the last ones suggest, as if all moved by one linear map; where that does not
+    raise the bound, plainly, and ever smaller.
+    """
+
+    fit: Fit
+    observed: Observed
+    likelihood: Likelihood
+    step: float = 1.0
+    past: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """The sites of the last steps, and how far each was from its aim."""
+
+    def advance(self) -> float:
+        """Take one step; returns by how much the bound has risen, 0 if nothing raises it any more."""
+        here = self.fit.sites.stacked()
+        away = self.fit.aim.stacked() - here
+        self.past = [*self.past, (here, away)][-MEMORY:]
+        moved = self._tried(self._suggested()) if len(self.past) > 1 else None
+        first = self.step
+        while moved is None and self.step >= LEAST_STEP:
+            moved = self._tried(here + self.step * away)
+            if moved is None:
+                self.step /= 2
+        if moved is None:
+            return 0.0
+        if self.step == first:
+            self.step = min(1.0, 2 * self.step)
+        gain, self.fit = moved.bound - self.fit.bound, moved
+        return gain
+
+    def _suggested(self) -> Tensor:
+        """Where the map that the last steps saw would have its fixed point."""
+        here, away = self.past[-1]
+        steps = torch.stack([here - x for x, _ in self.past[:-1]])
+        turns = torch.stack([away - r for _, r in self.past[:-1]])
+        # Linear parts and precisions are of different size: each counts by its own.
+        size = away.square().mean(dim=(1, 2), keepdim=True).sqrt().clamp_min(1e-300)
+        columns = (turns / size).flatten(1).T
+        weights = torch.linalg.lstsq(columns, (away / size).flatten()[:, None], driver="gelsd").solution
+        return here + away - torch.tensordot(weights[:, 0], steps + turns, dims=1)
+
+    def _tried(self, point: Tensor) -> Fit | None:
+        """The fit of the sites at a point, if it has a larger bound."""
+        if bool((self.fit.aim.precision >= 0).all()):
+            point[1].clamp_min_(0.0)
+        sites = Sites(point[0], point[1])
+        moved = fit_of(sites, self.observed, self.likelihood, float(self.fit.posterior.variance))
+        return moved if moved is not None and moved.bound > self.fit.bound else None
+
+
 def natural_steps(
     fit: Fit,
     observed: Observed,
@@ -128,30 +189,17 @@ def natural_steps(
     *,
     max_iter: int = MOST_STEPS,
     tolerance: float = TOLERANCE,
-    step: float = 1.0,
-    tell: Callable[[Fit, float], None] = lambda fit, step: None,
+    tell: Callable[[Fit], None] = lambda fit: None,
 ) -> Fit:
-    """Climb the bound from a fit by natural gradient steps, none of which lowers it.
-
-    It ends after a step that gains less than `tolerance` nats a signal, or when no step gains any more.
-    `tell` hears of each new fit, and of the size of the step that is tried next.
-    """
+    """Climb the bound from a fit, until a step gains less than `tolerance` nats a signal."""
+    climb = Climb(fit, observed, likelihood)
     for _ in range(max_iter):
-        moved, first = None, step
-        while step >= LEAST_STEP:
-            sites = fit.sites.towards(fit.aim, step)
-            moved = fit_of(sites, observed, likelihood, float(fit.posterior.variance))
-            if moved is not None and moved.bound >= fit.bound:
-                break
-            step, moved = step / 2, None
-        if moved is None:
+        gain = climb.advance()
+        if gain:
+            tell(climb.fit)
+        if gain < tolerance * len(observed):
             break
-        enough = moved.bound - fit.bound < tolerance * len(observed) * step
-        fit, step = moved, min(1.0, 2 * step) if step == first else step
-        tell(fit, step)
-        if enough:
-            break
-    return fit
+    return climb.fit
 
 
 @dataclass(frozen=True)
@@ -233,34 +281,33 @@ def _resumed(
 ) -> Fit | None:
     """Natural steps from the sites, or from where a run that was killed had come to."""
     state = (checkpoint.load(stage) if checkpoint is not None else None) or {
-        "linear": sites.linear,
-        "precision": sites.precision,
+        "sites": sites.stacked(),
+        "past": torch.zeros(0, 2, *sites.stacked().shape, dtype=torch.float64),
         "step": torch.tensor(1.0, dtype=torch.float64),
         "bounds": torch.zeros(0, dtype=torch.float64),
         "done": torch.tensor(False),
     }
-    for bound in state["bounds"].tolist():
+    bounds = state["bounds"].tolist()
+    for bound in bounds:
         tell(bound)
-    fit = fit_of(Sites(state["linear"], state["precision"]), observed, likelihood, variance)
+    fit = fit_of(Sites(state["sites"][0], state["sites"][1]), observed, likelihood, variance)
     if fit is None or state["done"]:
         return fit
-    bounds = state["bounds"].tolist()
-
-    def keep(fit: Fit, step: float, done: bool = False) -> None:
-        if checkpoint is not None:
-            numbers = {
-                "step": torch.tensor(step, dtype=torch.float64),
+    climb = Climb(fit, observed, likelihood, float(state["step"]), [(x, r) for x, r in state["past"]])
+    done = False
+    while not done:
+        gain = climb.advance()
+        done = gain < TOLERANCE * len(observed) or len(bounds) + 1 >= MOST_STEPS
+        if gain:
+            bounds.append(climb.fit.bound / len(observed))
+            tell(bounds[-1])
+        if checkpoint is not None and (done or checkpoint.due(stage)):
+            state = {
+                "sites": climb.fit.sites.stacked(),
+                "past": torch.stack([torch.stack(pair) for pair in climb.past]),
+                "step": torch.tensor(climb.step, dtype=torch.float64),
                 "bounds": torch.tensor(bounds, dtype=torch.float64),
                 "done": torch.tensor(done),
             }
-            checkpoint.save(stage, {"linear": fit.sites.linear, "precision": fit.sites.precision, **numbers})
-
-    def note(fit: Fit, step: float) -> None:
-        bounds.append(fit.bound / len(observed))
-        tell(bounds[-1])
-        keep(fit, step)
-
-    left = MOST_STEPS - len(bounds)
-    fit = natural_steps(fit, observed, likelihood, max_iter=left, step=float(state["step"]), tell=note)
-    keep(fit, 1.0, done=True)
-    return fit
+            checkpoint.save(stage, state)
+    return climb.fit

@@ -95,14 +95,14 @@ def naturally(
     else:
         scored = class_likelihood(likelihood, classes)
         few = rows[torch.from_numpy(rng.permutation(len(rows))[:MOST_LOOKED_AT])]
-        begin = _best_start(closed, observed, few, statistics, scored, variance)
+        begin = best_start(closed, observed, few, statistics, scored, variance)
         steps = [(size,) for size in VARIANCE_STEPS] if free_variance else ()
 
         def at(point: Point) -> tuple[Likelihood, float] | None:
             return (scored, variance * 10 ** point[0]) if abs(point[0]) <= MOST_DECADES else None
 
     return settle(
-        _closed_sites(begin, observed, classes),
+        closed_sites(begin, observed, classes),
         observed,
         at,
         Score(observed, scored, None if by_bound else rows),
@@ -113,7 +113,7 @@ def naturally(
     )
 
 
-def _best_start(
+def best_start(
     closed: DirichletClassification,
     observed: Observed,
     rows: Int[Tensor, "n"],
@@ -132,9 +132,10 @@ def _best_start(
     return max([closed, *map(DirichletClassification, START_ALPHAS)], key=bound)
 
 
-def _closed_sites(
+def closed_sites(
     closed: DirichletClassification | GaussianRegression, observed: Observed, latents: int
 ) -> Sites:
+    """The sites of a closed form: its targets."""
     if isinstance(closed, GaussianRegression):
         noise = torch.as_tensor(closed.noise, dtype=torch.float64)
         targets = observed.targets[:, None]
