@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from gcgp import __version__
 from gcgp.domain.whole_file import whole_file
 from gcgp.inference import Features, Posterior, Term
+from gcgp.inference.climbing import Step
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.description import build, describe
 from gcgp.patches import Convolution
@@ -29,22 +31,15 @@ from gcgp.surface.inputs import as_bytes, object_array
 from gcgp.weighting import Weighting
 
 FORMAT = "gcgp-model"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (GCGPClassifier, GCGPRegressor)}
 DESCRIPTORS: dict[str, Any] = {
     kind.__name__: kind for kind in (GeometryVectors, HeatKernelSignature, WaveKernelSignature)
 }
+COMMON = ("variance_", "bound_", "n_iter_", "domain_", "channels_", "image_shape_")
 FITTED = {
-    "GCGPClassifier": ("variance_", "bound_", "domain_", "channels_", "image_shape_", "alpha_"),
-    "GCGPRegressor": (
-        "variance_",
-        "bound_",
-        "domain_",
-        "channels_",
-        "image_shape_",
-        "noise_",
-        "intercept_",
-    ),
+    "GCGPClassifier": (*COMMON, "alpha_"),
+    "GCGPRegressor": (*COMMON, "noise_", "intercept_"),
 }
 """Fitted attributes that are numbers, texts or short lists."""
 
@@ -119,7 +114,7 @@ def _describe_step(
         item = f"step {name!r}: " if name else ""
         raise ValueError(f"{item}a {kind} cannot be written to a model file, only {', '.join(known)}")
     check_is_fitted(step, "mean_" if kind in DESCRIPTORS else "posterior_")
-    description = {
+    description: dict[str, Any] = {
         "name": name,
         "class": kind,
         "parameters": {
@@ -133,6 +128,13 @@ def _describe_step(
     tensors[prefix + "posterior.weights"] = step.posterior_.weights
     tensors[prefix + "posterior.roots"] = step.posterior_.roots
     description["fitted"] = {key: getattr(step, key) for key in FITTED[kind]}
+    description["history"] = [astuple(learned) for learned in step.history_]
+    if hasattr(step, "start_weightings_"):
+        description["start"] = []
+        for i, weighting in enumerate(step.start_weightings_):
+            description["start"].append(_plain_weighting(weighting))
+            for key, value in weighting.state_dict().items():
+                tensors[f"{prefix}start.{i}.{key}"] = value
     description["terms"] = [
         _describe_term(term, f"{prefix}terms.{i}.", tensors) for i, term in enumerate(step.features_.terms)
     ]
@@ -159,6 +161,12 @@ def _rebuilt_step(description: dict[str, Any], tensors: dict[str, Tensor]) -> An
     estimator.posterior_ = Posterior(
         estimator.variance_, tensors["posterior.weights"], tensors["posterior.roots"]
     )
+    estimator.history_ = [Step(*learned) for learned in description["history"]]
+    if "start" in description:
+        estimator.start_weightings_ = [
+            _loaded_weighting(start, _under(tensors, f"start.{i}."))
+            for i, start in enumerate(description["start"])
+        ]
     if isinstance(estimator, GCGPClassifier):
         estimator.classes_ = _labels(description["classes"])
     return estimator
@@ -185,13 +193,12 @@ def _describe_term(term: Term, prefix: str, tensors: dict[str, Tensor]) -> dict[
 
 def _rebuilt_term(description: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Term:
     dtype = DTYPES[description["dtype"]]
-    weighting = _weighting(description["weighting"]).to(dtype)
-    weighting.load_state_dict(_under(tensors, prefix + "weighting."))
+    weighting = _loaded_weighting(description["weighting"], _under(tensors, prefix + "weighting."))
     weights = tensors.get(prefix + "kernel.vertex_weights")
     kernel = ConvolutionalKernel(build(description["base"]), description["aggregate"], weights).to(dtype)
     kernel.load_state_dict(_under(tensors, prefix + "kernel."))
     convolution = Convolution(
-        weighting.requires_grad_(False),
+        weighting,
         description["chart"],
         description["mass"],
         description["location"],
@@ -235,12 +242,21 @@ def _weighting(description: dict[str, Any]) -> Weighting:
     return Weighting.families[family](**description["configuration"])
 
 
+def _loaded_weighting(description: dict[str, Any], state: dict[str, Tensor]) -> Weighting:
+    weighting = _weighting(description)
+    weighting = weighting.to(next((value.dtype for value in state.values()), torch.float32))
+    weighting.load_state_dict(state)
+    return weighting.requires_grad_(False)
+
+
 def plain_parameter(name: str, value: Any) -> Any:
     """A constructor argument as JSON; weightings, kernels, arrays and lists are marked as such."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, Weighting):
         return {"is": "weighting", **_plain_weighting(value)}
     if isinstance(value, Kernel):

@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from gcgp.domain import Graphs, Grids, Signals
-from gcgp.surface.convolutional_gp import VertexEvidence
+from gcgp.surface.convolutional_gp import ConvolutionalGP, VertexEvidence
+from gcgp.weighting import Weighting
 
+BIN_PIXELS = 241
 INK = "#22313f"
 FAINT = "#c9d1d9"
 
@@ -50,6 +55,74 @@ def draw_evidence(
         against.set_title(f"evidence for {classes[second]}", loc="left")
     figure.supxlabel("evidence of each vertex: red speaks for the class, blue against it", fontsize=10)
     figure.savefig(path, dpi=110)
+
+
+def draw_learning(model: ConvolutionalGP, path: str | Path) -> None:
+    """A PNG of what was learned: for each scale its bins before and after, and how the objective rose.
+
+    A bin is drawn by the line along which its weight is half of its largest, on a plane with the vertex in
+    the middle. The model must have been fitted with `learn`.
+    """
+    if not hasattr(model, "start_weightings_"):
+        raise ValueError("the model has learned nothing: fit it with learn=True, or with names to learn")
+    found = [term.convolution.weighting for term in model.features_.terms]
+    rows = len(found)
+    figure = Figure(figsize=(10.5, 3.5 * rows), layout="constrained")
+    axes = figure.subplots(rows, 3, squeeze=False)
+    for row, (before, after) in enumerate(zip(model.start_weightings_, found, strict=True)):
+        reach = max(before.reach, after.reach)
+        for column, (name, weighting) in enumerate((("at the start", before), ("learned", after))):
+            draw_bins(axes[row, column], weighting, reach)
+            axes[row, column].set_title(name, loc="left")
+        axes[row, 2].set_visible(row == 0)
+    chart = axes[0, 2]
+    for stage in dict.fromkeys(step.stage for step in model.history_):
+        steps = [step for step in model.history_ if step.stage == stage]
+        chart.plot(
+            [step.iteration for step in steps], [step.value for step in steps], marker=".", label=stage
+        )
+    chart.set_xlabel("iteration")
+    chart.set_ylabel("objective, nats a signal")
+    chart.legend(frameon=False)
+    chart.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=110)
+
+
+def draw_bins(axes: Axes, weighting: Weighting, reach: float) -> None:
+    """The bins of a weighting on a plane, each by the line where its weight is half of its largest."""
+    line = np.linspace(-reach, reach, BIN_PIXELS)
+    x, y = np.meshgrid(line, line)
+    with torch.no_grad():
+        weights = weighting(*plane_coordinates(weighting, x.ravel(), y.ravel())).numpy()
+    top = weights.max(axis=0)
+    place = (weights * np.hypot(x, y).reshape(-1, 1)).sum(axis=0) / np.maximum(weights.sum(axis=0), 1e-300)
+    colours = colormaps["viridis"](place / max(place.max(), 1e-12) * 0.85)
+    for weight, largest, colour in zip(weights.T, top, colours, strict=True):
+        if largest > 0:
+            axes.contour(x, y, weight.reshape(x.shape) / largest, levels=[0.5], colors=[colour])
+    axes.plot(0, 0, "+", color=INK)
+    axes.set_aspect("equal")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def plane_coordinates(
+    weighting: Weighting, x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]
+) -> list[Float[Tensor, "n ..."]]:
+    """What a weighting reads of points of a plane whose vertex is in the middle."""
+    rho, theta = np.hypot(x, y), np.arctan2(y, x)
+
+    def of(name: str) -> np.ndarray:
+        if name.startswith("rays:"):
+            count = int(name.split(":")[1])
+            turn = theta[:, None] - 2 * np.pi * np.arange(count) / count
+            return np.where(np.cos(turn) > 0, rho[:, None] * np.abs(np.sin(turn)), rho[:, None])
+        known = {"rho": rho, "theta": theta, "offset": np.stack([y, x], axis=1)}
+        if name not in known:
+            raise ValueError(f"the coordinate {name!r} of {weighting!r} has no place on a plane")
+        return known[name]
+
+    dtype = next((p.dtype for p in weighting.parameters()), torch.float64)
+    return [torch.as_tensor(of(name), dtype=dtype) for name in weighting.coordinates]
 
 
 def against_the_rest(mean: Float[np.ndarray, "V C"], column: int) -> Float[np.ndarray, "V"]:

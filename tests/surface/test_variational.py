@@ -1,0 +1,193 @@
+"""Variational inference as the estimators offer it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import gcgp
+from gcgp import GCGPClassifier, GCGPRegressor
+from gcgp.surface.pictures import draw_learning
+from gcgp.weighting import Box, Diffusion
+
+SMALL = {"n_inducing": 15, "location": False, "mass": False, "lengthscale": 1.0}
+PAPER = {"inference": "variational", "optimiser": "paper", "max_iter": 3, "batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits(n_class=3)
+    return data.images[:60] / 16, data.target[:60]
+
+
+@pytest.fixture(scope="module")
+def unseen():
+    data = load_digits(n_class=3)
+    return data.images[300:420] / 16, data.target[300:420]
+
+
+def loss(model, images, labels):
+    return -np.log(model.predict_proba(images)[np.arange(len(labels)), labels]).mean()
+
+
+@pytest.mark.parametrize("likelihood", ["auto", "anchored", "softmax", "robust-max"])
+def test_every_likelihood_tells_digits_apart(likelihood, digits, unseen):
+    model = GCGPClassifier(Box(3), inference="variational", likelihood=likelihood, **SMALL).fit(*digits)
+    probabilities = model.predict_proba(unseen[0])
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-6)
+    assert model.score(*unseen) > 0.9
+    assert loss(model, *unseen) < 0.5
+    assert {step.stage for step in model.history_} == {"natural"}
+    one_by_one = np.concatenate([model.predict_proba(image[None]) for image in unseen[0][:5]])
+    np.testing.assert_allclose(one_by_one, probabilities[:5], atol=1e-6)
+
+
+def test_the_bound_chooses_the_variance_if_asked_to(digits):
+    options = {"likelihood": "softmax", "inference": "variational", **SMALL}
+    by_bound = GCGPClassifier(Box(3), objective="bound", **options).fit(*digits)
+    by_default = GCGPClassifier(Box(3), **options).fit(*digits)
+    given = GCGPClassifier(Box(3), variance=3.0, **options).fit(*digits)
+    assert by_bound.bound_ >= by_default.bound_ - 0.1
+    assert given.variance_ == pytest.approx(3.0)
+
+
+def test_regression_with_gaussian_noise_is_the_closed_form(digits):
+    targets = digits[0][:, 2:5].sum(axis=(1, 2))
+    closed = GCGPRegressor(Box(3), dtype="float64", **SMALL).fit(digits[0], targets)
+    free = GCGPRegressor(Box(3), dtype="float64", inference="variational", **SMALL).fit(digits[0], targets)
+    np.testing.assert_allclose(
+        free.predict(digits[0], return_std=True), closed.predict(digits[0], return_std=True), rtol=1e-6
+    )
+    assert free.bound_ == pytest.approx(closed.bound_, rel=1e-6)
+
+
+def test_adam_as_in_the_paper_raises_the_bound_and_moves_everything(digits, unseen):
+    start = Diffusion([0.0, 1.0], 0.7)
+    options = {**SMALL, **PAPER, "max_iter": 12, "learning_rate": 0.03}
+    model = GCGPClassifier(start, **options).fit(*digits)
+    values = [step.value for step in model.history_]
+    assert len(values) == 12
+    assert values[-1] > values[0]
+    found = model.features_.terms[0].convolution.weighting
+    assert found.radii.tolist() != model.start_weightings_[0].radii.tolist()
+    assert float(found.radial_width) != pytest.approx(0.7)
+    assert model.score(*unseen) > 0.8
+
+
+def test_adam_for_regression_learns_the_noise(digits):
+    targets = digits[0][:, 2:5].sum(axis=(1, 2))
+    options = {**SMALL, **PAPER, "max_iter": 20, "learning_rate": 0.05}
+    model = GCGPRegressor(Box(3), **options).fit(digits[0], targets)
+    assert model.history_[-1].value > model.history_[0].value
+    fixed = GCGPRegressor(Box(3), noise=0.5, learn="variance", **options).fit(digits[0], targets)
+    assert fixed.noise_ == pytest.approx(0.5)
+
+
+def test_a_variational_model_comes_back_from_its_file(digits, unseen, tmp_path):
+    options = {**SMALL, **PAPER, "checkpoint": tmp_path / "run"}
+    model = GCGPClassifier(Box(3), likelihood="robust-max", **options).fit(*digits)
+    model.save(tmp_path / "model.gcgp")
+    back = gcgp.load(tmp_path / "model.gcgp")
+    np.testing.assert_array_equal(back.predict_proba(unseen[0]), model.predict_proba(unseen[0]))
+    assert back.history_ == model.history_
+    assert back.n_iter_ == model.n_iter_
+    assert repr(back.start_weightings_) == repr(model.start_weightings_)
+
+
+def test_what_was_learned_can_be_drawn(digits, tmp_path):
+    start = Diffusion([0.0, 1.0], 0.7)
+    model = GCGPClassifier(start, learn="radii", max_iter=2, **SMALL).fit(*digits)
+    draw_learning(model, tmp_path / "learned.png")
+    assert (tmp_path / "learned.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="learn"):
+        draw_learning(GCGPClassifier(Box(3), **SMALL).fit(*digits), tmp_path / "none.png")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inference": "exact"}, "inference='exact'"),
+        ({"likelihood": "probit"}, "likelihood='probit'"),
+        ({"optimiser": "paper"}, "inference='variational'"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"learning_rate": -1.0}, r"learning_rate=-1\.0"),
+        ({"learning_rate": "auto"}, "learning_rate='auto'"),
+        ({"checkpoint": "no/such/folder/run"}, "no/such/folder"),
+    ],
+)
+def test_bad_options_are_named(options, message, digits):
+    with pytest.raises(ValueError, match=message):
+        GCGPClassifier(**options).fit(*digits)
+
+
+SCRIPT = """
+    import os, signal, sys
+    import numpy as np
+    from sklearn.datasets import load_digits
+    from gcgp import GCGPClassifier
+    from gcgp.inference.checkpoint import Checkpoint
+    from gcgp.weighting import Diffusion
+
+    path, ending, die_at, way = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    saves = 0
+
+    def save(self, stage, state, save=Checkpoint.save):
+        global saves
+        saves += 1
+        if saves == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        save(self, stage, state)
+
+    Checkpoint.save, Checkpoint.due = save, lambda self, stage: True
+    options = {
+        "paper": dict(optimiser="paper", max_iter=3, batch_size=16, learning_rate=0.02),
+        "natural": dict(learn=True, max_iter=4),
+    }[way]
+    data = load_digits(n_class=3)
+    model = GCGPClassifier(
+        Diffusion([0.0, 1.0], 0.7), n_inducing=10, location=False, lengthscale=1.0, inference="variational",
+        checkpoint=path, **options,
+    ).fit(data.images[:40] / 16, data.target[:40])
+    values = [step.value for step in model.history_]
+    np.savez(ending, values=values, probabilities=model.predict_proba(data.images[50:60] / 16), saves=saves)
+"""
+
+
+@pytest.mark.parametrize("way", ["paper", "natural"])
+def test_a_killed_fit_goes_on_as_if_it_had_not_been(way, tmp_path):
+    script = tmp_path / "fit.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+
+    def run(name, die_at):
+        ending = tmp_path / f"{name}.npz"
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+        arguments = [tmp_path / f"{name}.checkpoint", ending, str(die_at), way]
+        done = subprocess.run([sys.executable, script, *arguments], env=environment, check=False)
+        return done.returncode, np.load(ending) if ending.exists() else None
+
+    code, straight = run("straight", 0)
+    assert code == 0
+    code, nothing = run("killed", max(2, int(straight["saves"]) * 2 // 3))
+    assert code == -signal.SIGKILL
+    assert nothing is None
+    code, resumed = run("killed", 0)
+    assert code == 0
+    assert 0 < int(resumed["saves"]) < int(straight["saves"])
+    np.testing.assert_array_equal(resumed["values"], straight["values"])
+    np.testing.assert_array_equal(resumed["probabilities"], straight["probabilities"])
+
+
+def test_a_checkpoint_of_other_data_is_refused(digits, tmp_path):
+    options = {**SMALL, **PAPER, "checkpoint": tmp_path / "run"}
+    first = GCGPClassifier(Box(3), **options).fit(*digits)
+    again = GCGPClassifier(Box(3), **options).fit(*digits)
+    assert [step.value for step in again.history_] == [step.value for step in first.history_]
+    with pytest.raises(ValueError, match="another run"):
+        GCGPClassifier(Box(3), **options).fit(digits[0][::-1].copy(), digits[1][::-1])
