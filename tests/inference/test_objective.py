@@ -12,9 +12,11 @@ from scipy.spatial import ConvexHull
 from gcgp import Mesh
 from gcgp.domain import Signals
 from gcgp.inference import DirichletClassification, Features, GaussianRegression, Term
+from gcgp.inference.likelihoods import RobustMax
 from gcgp.inference.objective import Anchors, Objective, Scored
 from gcgp.inference.parameters import Parameters, learnable_names, scalar_knob, term_knobs
 from gcgp.inference.softmax import normal_draws
+from gcgp.inference.stochastic import FreePosterior, Made, batch_bound
 from gcgp.kernel import ConvolutionalKernel, RotationPooled, base_kernel
 from gcgp.kernel.base import set_lengthscales
 from gcgp.patches import Convolution
@@ -193,3 +195,36 @@ def test_runs_of_signals_make_no_difference():
     )
     assert whole[0] == pytest.approx(parts[0], rel=1e-12)
     np.testing.assert_allclose(whole[1], parts[1], rtol=1e-9)
+
+
+class Batch:
+    """The bound of a batch of signals as a function of everything that is learned beside q."""
+
+    def __init__(self, closed, regression, memory):
+        self.parameters = closed.parameters
+        torch.manual_seed(1)
+        self.free = FreePosterior.prior(closed.features.size, closed.groups, closed.log_variance)
+        for leaf in self.free.distribution.parameters():
+            torch.nn.init.normal_(leaf, 0.0, 0.3)
+        self.source = Made(replace(closed.features, memory=memory), closed.signals)
+        self.targets = closed.targets if regression else closed.group
+        self.likelihood = lambda: (
+            GaussianRegression(closed.log_noise.exp()) if regression else RobustMax(closed.groups)
+        )
+
+    def __call__(self, x):
+        self.parameters.set(x)
+        value = batch_bound(self.free, self.source, self.likelihood(), self.targets, np.array([4, 0, 3]))
+        return value, self.parameters.gradient(x)
+
+    def value(self, x):
+        return self(x)[0]
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 1], ids=["at once", "one by one"])
+@pytest.mark.parametrize("regression", [True, False])
+def test_of_a_batch_as_adam_climbs_it(regression, memory):
+    closed = objective(graphs(), Polar([0.5, 1.5], 3, 0.8), regression=regression, anchored=False)
+    if not regression:  # a class likelihood has no noise
+        closed = replace(closed, parameters=Parameters(closed.parameters.knobs[:-1]))
+    assert_gradient_is_right(Batch(closed, regression, memory))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -72,6 +72,22 @@ class VertexEvidence:
         number = range(len(self))[signal]
         rows = slice(self.offsets[number], self.offsets[number + 1])
         return self.mean[rows], self.std[rows]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fit: its data, its random numbers, and who hears how far it is."""
+
+    signals: Signals
+    group: Int[Tensor, "N"]
+    """Class of each signal, or 0 in regression."""
+    targets: Float[Tensor, "N"]
+    """In regression; 1 for classes."""
+    groups: int
+    rng: np.random.Generator
+    history: History
+    checkpoint: Checkpoint | None
+    bar: Any
 
 
 class ConvolutionalGP(BaseEstimator):
@@ -213,32 +229,31 @@ class ConvolutionalGP(BaseEstimator):
 
         `group` says to which of the `groups` a signal belongs: its class, or 0 in regression.
         """
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31, size=4))
-        memory = as_bytes(self.memory_limit)
         if self.vertex_weights is not None and len(signals.domains) > 1:
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
             raise ValueError(f"signal {n}: not on the domain of signal 0, as vertex_weights need it to be")
-        labels, t = torch.from_numpy(group), torch.from_numpy(targets)
-        paper = self.optimiser == "paper"
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31, size=4))
         history = History(tell=teller(self.verbose))
         checkpoint = None
         if self.checkpoint is not None:
             options = self.get_params(deep=False)
             checkpoint = Checkpoint(self.checkpoint, run_name(options, signals, group, targets))
+        labels, t = torch.from_numpy(group), torch.from_numpy(targets)
         with self._bar(len(signals)) as bar:
+            job = Job(signals, labels, t, groups, rng, history, checkpoint, bar)
             bar.set_description("lengthscales")
-            trial = rng.permutation(len(signals))[: self._trial_size(signals, memory)]
+            trial = rng.permutation(len(signals))[: self._trial_size(signals)]
             drafts = self._drafts(signals[trial], rng)
             loss = self._trial_loss(labels[trial], t[trial], groups, rng)
             tuned = tune(drafts, self.lengthscale, self.location, loss)
             start = loss.last
             state = State(tuned.drafts, tuned.lengthscales, 1.0, 1.0)
-            if names_to_learn(self.learn, self._likelihood_parameter):
+            names = names_to_learn(self.learn, self._likelihood_parameter)
+            if names:
                 check_names(self.learn, state, self._likelihood_parameter)
-                if not paper:
-                    bar.set_description("learning")
-                    task = self._task(signals, trial, labels, t, groups, history, checkpoint, rng)
-                    state, start = self._learned(state, loss, task)
+            if names and self.optimiser != "paper":
+                bar.set_description("learning")
+                state, start = self._learned(state, loss, self._task(job, trial))
             inducing = state.inducing or [
                 draft.inducing(scales, int(self.n_inducing), self.inducing, rng)
                 for draft, scales in zip(state.drafts, state.scales, strict=True)
@@ -247,15 +262,10 @@ class ConvolutionalGP(BaseEstimator):
                 draft.term(scales, patches)
                 for draft, scales, patches in zip(state.drafts, state.scales, inducing, strict=True)
             ]
-            if paper:
-                choice = self._as_in_the_paper(
-                    state, terms, loss, signals, labels, t, groups, history, checkpoint, rng, bar
-                )
+            if self.optimiser == "paper":
+                choice = self._as_in_the_paper(job, state, terms, loss)
             else:
-                scored = trial[: state.drafts[0].scored]
-                choice = self._solved(
-                    terms, signals, scored, labels, t, groups, start, history, checkpoint, rng, bar
-                )
+                choice = self._solved(job, terms, trial[: state.drafts[0].scored], start)
         self.history_ = history.steps
         self.n_iter_ = max(1, len(self.history_))
         self.domain_ = type(signals.domains).__name__
@@ -266,7 +276,8 @@ class ConvolutionalGP(BaseEstimator):
             self.image_shape_ = tuple(signals.domains.shapes[0].tolist())
         return choice
 
-    def _trial_size(self, signals: Signals, memory: int) -> int:
+    def _trial_size(self, signals: Signals) -> int:
+        memory = as_bytes(self.memory_limit)
         weightings = resolve_weightings(self.weighting, signals)
         width = sum(w.bins * (signals.channels + 1) + 3 for w in weightings) * DTYPES[self.dtype].itemsize
         return max(2, min(TRIAL_SIGNALS, int(memory / (width * signals.vertex_counts.mean() * 4))))
@@ -320,35 +331,24 @@ class ConvolutionalGP(BaseEstimator):
         return TrialLoss(labels, targets, groups, count, method, self._choose, rng)
 
     def _solved(
-        self,
-        terms: Sequence[Term],
-        signals: Signals,
-        scored: Int[np.ndarray, "m"],
-        labels: Int[Tensor, "N"],
-        targets: Float[Tensor, "N"],
-        groups: int,
-        start: Point,
-        history: History,
-        checkpoint: Checkpoint | None,
-        rng: np.random.Generator,
-        bar: Any,
+        self, job: Job, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point
     ) -> Choice[Any]:
         """The closed form for the given terms and, if that is asked for, natural gradient steps from it."""
         memory = as_bytes(self.memory_limit)
         features = Features(terms, memory)
-        bar.set_description("features")
-        statistics = Statistics.empty(groups, features.size)
-        seed = int(rng.integers(2**31))
+        job.bar.set_description("features")
+        statistics = Statistics.empty(job.groups, features.size)
         observed = None
         if self.inference == "variational":
-            told = targets if groups == 1 else labels
-            observed = Observed.room(features.size, told, DTYPES[self.dtype], memory)
-        for chunk in features.chunks(signals, draws=DIAGONAL_DRAWS, seed=seed, progress=bar.update):
-            statistics.add(chunk.features, labels[chunk.run], targets[chunk.run], chunk.residual)
+            observed = Observed.room(features.size, self._told(job), DTYPES[self.dtype], memory)
+        seed = int(job.rng.integers(2**31))
+        for chunk in features.chunks(job.signals, draws=DIAGONAL_DRAWS, seed=seed, progress=job.bar.update):
+            statistics.add(chunk.features, job.group[chunk.run], job.targets[chunk.run], chunk.residual)
             if observed is not None:
                 observed.features[chunk.run], observed.residual[chunk.run] = chunk.features, chunk.residual
-        bar.set_description("variance")
-        sample = sample_of(list(features.chunks(signals[scored])), labels[scored], targets[scored])
+        job.bar.set_description("variance")
+        chunks = list(features.chunks(job.signals[scored]))
+        sample = sample_of(chunks, job.group[scored], job.targets[scored])
         choice = self._choose(statistics, sample, start, FINE_STEPS)
         self.features_ = features
         self.variance_ = choice.variance
@@ -356,7 +356,7 @@ class ConvolutionalGP(BaseEstimator):
             self.posterior_ = choice.likelihood.posterior(statistics, choice.variance)
             self.bound_ = float(choice.likelihood.bound(statistics, choice.variance))
             return choice
-        bar.set_description("natural gradient steps")
+        job.bar.set_description("natural gradient steps")
         fit = naturally(
             observed,
             statistics,
@@ -365,28 +365,15 @@ class ConvolutionalGP(BaseEstimator):
             choice.variance,
             free_variance=self.variance == "auto",
             by_bound=self.objective == "bound",
-            history=history,
-            checkpoint=checkpoint,
-            rng=rng,
+            history=job.history,
+            checkpoint=job.checkpoint,
+            rng=job.rng,
         )
         self.posterior_, self.bound_ = fit.posterior, fit.bound
         self.variance_ = float(fit.posterior.variance)
         return choice
 
-    def _as_in_the_paper(
-        self,
-        state: State,
-        terms: Sequence[Term],
-        loss: TrialLoss,
-        signals: Signals,
-        labels: Int[Tensor, "N"],
-        targets: Float[Tensor, "N"],
-        groups: int,
-        history: History,
-        checkpoint: Checkpoint | None,
-        rng: np.random.Generator,
-        bar: Any,
-    ) -> Choice[Any]:
+    def _as_in_the_paper(self, job: Job, state: State, terms: Sequence[Term], loss: TrialLoss) -> Choice[Any]:
         """Adam on everything in batches; what was tuned is where it starts."""
         loss(state.drafts, state.scales)
         assert loss.choice is not None
@@ -394,14 +381,14 @@ class ConvolutionalGP(BaseEstimator):
         name = self._likelihood_parameter
         self.start_weightings_ = [draft.convolution.weighting for draft in state.drafts]
         names = names_to_learn(self.learn, name) or (*DEFAULT, name, "location", "inducing")
-        batch = min(int(self.batch_size), len(signals))
+        batch, bar = min(int(self.batch_size), len(job.signals)), job.bar
         bar.set_description("Adam")
-        bar.total, bar.unit = int(self.max_iter) * -(-len(signals) // batch), " steps"
+        bar.total, bar.unit = int(self.max_iter) * -(-len(job.signals) // batch), " steps"
         found = as_in_the_paper(
             [(term, draft.columns) for term, draft in zip(terms, state.drafts, strict=True)],
-            signals,
-            targets if groups == 1 else labels,
-            latents=groups,
+            job.signals,
+            self._told(job),
+            latents=job.groups,
             likelihood=getattr(self, "likelihood", None),
             variance=choice.variance,
             noise=getattr(choice.likelihood, name),
@@ -411,9 +398,9 @@ class ConvolutionalGP(BaseEstimator):
             learning_rate=float(self.learning_rate),
             memory=as_bytes(self.memory_limit),
             draws=DIAGONAL_DRAWS,
-            seed=int(rng.integers(2**31)),
-            history=history,
-            checkpoint=checkpoint,
+            seed=int(job.rng.integers(2**31)),
+            history=job.history,
+            checkpoint=job.checkpoint,
             tell=lambda step: bar.update(step - bar.n),
         )
         self.features_ = Features(found.terms, as_bytes(self.memory_limit))
@@ -428,28 +415,22 @@ class ConvolutionalGP(BaseEstimator):
         fixed = {key for key in ("variance", self._likelihood_parameter) if getattr(self, key) != "auto"}
         return [name for name in names if name not in fixed]
 
-    def _task(
-        self,
-        signals: Signals,
-        trial: Int[np.ndarray, "n"],
-        labels: Int[Tensor, "N"],
-        targets: Float[Tensor, "N"],
-        groups: int,
-        history: History,
-        checkpoint: Checkpoint | None,
-        rng: np.random.Generator,
-    ) -> Task:
+    def _told(self, job: Job) -> Num[Tensor, "N"]:
+        """What was observed of each signal: its target, or its class."""
+        return job.targets if self._likelihood is GaussianRegression else job.group
+
+    def _task(self, job: Job, trial: Int[np.ndarray, "n"]) -> Task:
         """What learning is told."""
         name = self._likelihood_parameter
         return Task(
-            signals,
-            labels,
-            targets,
-            groups,
+            job.signals,
+            job.group,
+            job.targets,
+            job.groups,
             trial,
             self._likelihood,
             name,
-            normal_draws(groups, TRIAL_DRAWS),
+            normal_draws(job.groups, TRIAL_DRAWS),
             self._free(names_to_learn(self.learn, name)),
             self.objective == "bound",
             self.optimiser,
@@ -459,9 +440,9 @@ class ConvolutionalGP(BaseEstimator):
             self.inducing,
             as_bytes(self.memory_limit),
             DIAGONAL_DRAWS,
-            history,
-            rng,
-            checkpoint,
+            job.history,
+            job.rng,
+            job.checkpoint,
         )
 
     def _learned(self, state: State, loss: TrialLoss, task: Task) -> tuple[State, Point]:
