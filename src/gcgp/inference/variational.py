@@ -304,7 +304,7 @@ def _resumed(
         if checkpoint is not None and (done or checkpoint.due(stage)):
             state = {
                 "sites": climb.fit.sites.stacked(),
-                "past": torch.stack([torch.stack(pair) for pair in climb.past]),
+                "past": state["past"][:0] if done else torch.stack([torch.stack(p) for p in climb.past]),
                 "step": torch.tensor(climb.step, dtype=torch.float64),
                 "bounds": torch.tensor(bounds, dtype=torch.float64),
                 "done": torch.tensor(done),

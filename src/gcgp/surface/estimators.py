@@ -74,7 +74,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         features_: The fitted terms: convolution, kernel and inducing patches of each scale.
         posterior_: The posterior of every class's latent function.
         variance_, alpha_: The values chosen.
-        bound_: The collapsed lower bound on the log likelihood of the Dirichlet targets.
+        bound_: The collapsed lower bound on the log likelihood of the Dirichlet targets; of variational
+            inference, the evidence lower bound (with `likelihood="anchored"`, of both parts together).
         history_, n_iter_: The steps of learning, and how many there were (1 for the closed form alone).
         start_weightings_: The weightings that learning started from.
 

@@ -43,6 +43,7 @@ ZOOM_STEPS = (1.0, 0.5)
 GIVING = 0.2
 """Part of the trial signals that gives inducing patches; a climb is scored on other signals."""
 MOST_SCORED = 4_000
+"""Signals that are left out in turn to score a model."""
 MOST_ZOOM = 3.0
 ROOM_TO_GROW = 1.3
 """How much further charts reach than the bins do at the start of a climb."""

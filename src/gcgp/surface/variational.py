@@ -22,7 +22,7 @@ from gcgp.inference.parameters import Parameters, scalar_knob
 from gcgp.inference.selection import Point
 from gcgp.inference.stochastic import FreePosterior, Kept, Made, Source, adam
 from gcgp.inference.variational import Fit, Observed, Score, Sites, settle
-from gcgp.surface.learning import fastened, loosened
+from gcgp.surface.learning import MOST_SCORED, fastened, loosened
 
 INFERENCES = ("closed-form", "variational")
 LIKELIHOODS = ("auto", "anchored", "softmax", "robust-max")
@@ -36,8 +36,6 @@ VARIANCE_STEPS = (0.5, 0.25)
 MOST_DECADES = 4.0
 STEP_DRAWS = 32
 """Draws behind an expected log softmax in one step of Adam, other ones in each step."""
-MOST_SCORED = 4_000
-"""Signals that are left out in turn to score a GP variance."""
 MOST_LOOKED_AT = 500
 """Signals by which the start of the steps is judged."""
 START_ALPHAS = (1e-3, 1e-2)
