@@ -79,7 +79,7 @@ class FreePosterior:
             )
             roots = torch.linalg.cholesky(inverses.mT @ inverses)
             variance = float(self.log_variance.exp())
-            return Posterior(variance, math.sqrt(variance) * self.means.T.clone(), roots)
+            return Posterior(variance, math.sqrt(variance) * self.means.T.contiguous(), roots)
 
 
 @runtime_checkable

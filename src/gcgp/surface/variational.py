@@ -33,7 +33,8 @@ Beyond 32 leave-one-out likelihoods promise more than unseen digits keep.
 """
 VARIANCE_STEPS = (0.5, 0.25)
 """log10 of the factor between two GP variances that are compared, first and then."""
-MOST_DECADES = 4.0
+MOST_DECADES = {"bound": 4.0, "leave-one-out": 1.0}
+"""How far from that of the closed form: leave-one-out knows no end where all are told apart."""
 STEP_DRAWS = 32
 """Draws behind an expected log softmax in one step of Adam, other ones in each step."""
 MOST_LOOKED_AT = 500
@@ -97,7 +98,8 @@ def naturally(
         steps = [(size,) for size in VARIANCE_STEPS] if free_variance else ()
 
         def at(point: Point) -> tuple[Likelihood, float] | None:
-            return (scored, variance * 10 ** point[0]) if abs(point[0]) <= MOST_DECADES else None
+            within = abs(point[0]) <= MOST_DECADES["bound" if by_bound else "leave-one-out"]
+            return (scored, variance * 10 ** point[0]) if within else None
 
     return settle(
         closed_sites(begin, observed, classes),
