@@ -57,7 +57,8 @@ def inducing(reference, dtype):
 
 def agree(ours, theirs, dtype):
     theirs = torch.from_numpy(theirs)
-    torch.testing.assert_close(ours.detach().double(), theirs, rtol=TOLERANCE[dtype], atol=0.0)
+    atol = 0.0 if dtype == torch.float64 else 1e-6
+    torch.testing.assert_close(ours.detach().double(), theirs, rtol=TOLERANCE[dtype], atol=atol)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad], ids=["fused", "gradient"])

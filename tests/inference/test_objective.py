@@ -12,7 +12,7 @@ from scipy.spatial import ConvexHull
 from gcgp import Mesh
 from gcgp.domain import Signals
 from gcgp.inference import DirichletClassification, Features, GaussianRegression, Term
-from gcgp.inference.likelihoods import RobustMax
+from gcgp.inference.likelihoods import Softmax
 from gcgp.inference.objective import Anchors, Objective, Scored
 from gcgp.inference.parameters import Parameters, learnable_names, scalar_knob, term_knobs
 from gcgp.inference.softmax import normal_draws
@@ -209,12 +209,12 @@ class Batch:
         self.source = Made(replace(closed.features, memory=memory), closed.signals)
         self.targets = closed.targets if regression else closed.group
         self.likelihood = lambda: (
-            GaussianRegression(closed.log_noise.exp()) if regression else RobustMax(closed.groups)
+            GaussianRegression(closed.log_noise.exp()) if regression else Softmax(closed.groups)
         )
 
     def __call__(self, x):
         self.parameters.set(x)
-        value = batch_bound(self.free, self.source, self.likelihood(), self.targets, np.array([4, 0, 3]))
+        value = batch_bound(self.free, self.source, self.likelihood, self.targets, np.array([4, 0, 3]))
         return value, self.parameters.gradient(x)
 
     def value(self, x):

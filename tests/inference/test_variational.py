@@ -76,7 +76,7 @@ def test_natural_steps_find_what_gradients_on_a_free_posterior_find(observed, li
 
     optimiser.step(loss)
     assert fit.bound == pytest.approx(-float(loss().detach()), rel=tolerance)
-    torch.testing.assert_close(fit.posterior.weights, free.settled().weights, atol=0.1, rtol=0)
+    torch.testing.assert_close(fit.posterior.weights, free.settled().weights, atol=100 * tolerance, rtol=0)
 
 
 def test_anchored_steps_begin_at_the_closed_form(observed):
@@ -123,8 +123,8 @@ def test_a_batch_is_unbiased(observed):
     free = FreePosterior.prior(SIZE, CLASSES, torch.zeros((), dtype=torch.float64))
     source, likelihood = Kept(observed), Softmax(CLASSES)
     batches = np.random.default_rng(0).permutation(COUNT).reshape(4, -1)
-    parts = [batch_bound(free, source, likelihood, observed.targets, rows) for rows in batches]
-    whole = batch_bound(free, source, likelihood, observed.targets, np.arange(COUNT))
+    parts = [batch_bound(free, source, lambda: likelihood, observed.targets, rows) for rows in batches]
+    whole = batch_bound(free, source, lambda: likelihood, observed.targets, np.arange(COUNT))
     assert np.mean(parts) == pytest.approx(whole, rel=1e-12)
 
 

@@ -13,8 +13,7 @@ from scipy.optimize import minimize
 
 from gcgp.inference.checkpoint import Checkpoint
 
-OPTIMISERS = ("l-bfgs", "adam", "paper")
-"""`paper`: Adam on everything in batches of signals, for variational inference; see `stochastic`."""
+OPTIMISERS = ("l-bfgs", "adam")
 GAIN = 1e-5
 PATIENCE = {"l-bfgs": 10, "adam": 30}
 """Climbing stops once so many iterations together gain less than `GAIN`, in nats a signal."""

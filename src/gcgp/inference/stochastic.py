@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -151,16 +152,19 @@ class Made:
 def batch_bound(
     posterior: FreePosterior,
     source: Source,
-    likelihood: Likelihood,
+    likelihood: Callable[[], Likelihood],
     targets: Num[Tensor, "N"],
     rows: Int[np.ndarray, "n"],
 ) -> float:
-    """The bound of all N signals, estimated from some; its gradients are added to the leaves' `grad`."""
+    """The bound of all N signals, estimated from some; its gradients are added to the leaves' `grad`.
+
+    `likelihood` makes one for each run of the batch, because each run is differentiated by itself.
+    """
     scale, total = len(targets) / len(rows), 0.0
     for part, features, residual in source.batch(rows):
         with torch.enable_grad():
             mean, variance = posterior.predict(features, residual)
-            value = scale * likelihood.expected_log(mean, variance, targets[part]).sum()
+            value = scale * likelihood().expected_log(mean, variance, targets[part]).sum()
         value.backward()
         total += float(value.detach())
     source.pull()
@@ -212,7 +216,7 @@ def adam(
         rows = order[at * batch : (at + 1) * batch]
         optimiser.zero_grad()
         parameters.set(x.detach().numpy())
-        value = batch_bound(posterior, source, likelihood(step), targets, rows)
+        value = batch_bound(posterior, source, partial(likelihood, step), targets, rows)
         x.grad = torch.from_numpy(parameters.gradient(x.detach().numpy()))
         optimiser.step()
         with torch.no_grad():

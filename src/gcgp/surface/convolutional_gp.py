@@ -173,7 +173,7 @@ class ConvolutionalGP(BaseEstimator):
             ("inducing", self.inducing, METHODS),
             ("dtype", self.dtype, tuple(DTYPES)),
             ("objective", self.objective, OBJECTIVES),
-            ("optimiser", self.optimiser, OPTIMISERS),
+            ("optimiser", self.optimiser, (*OPTIMISERS, "paper")),
             ("inference", self.inference, INFERENCES),
         ):
             if value not in known:
