@@ -78,7 +78,7 @@ class FreePosterior:
             inverses = torch.linalg.solve_triangular(
                 self.factors, identity.expand_as(self.factors), upper=False
             )
-            roots = torch.linalg.cholesky(inverses.mT @ inverses)
+            roots = torch.linalg.cholesky(inverses.mT @ inverses).contiguous()
             variance = float(self.log_variance.exp())
             return Posterior(variance, math.sqrt(variance) * self.means.T.contiguous(), roots)
 
