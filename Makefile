@@ -10,7 +10,7 @@ demo: $(READY)
 	$(VENV)/bin/gcgp demo --json demo.json --picture demo.png
 
 test: $(READY) lint
-	$(RUN) -m pytest --numprocesses auto --dist worksteal
+	OMP_WAIT_POLICY=passive $(RUN) -m pytest --numprocesses auto --dist worksteal
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

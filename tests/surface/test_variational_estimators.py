@@ -70,20 +70,20 @@ def test_regression_with_gaussian_noise_is_the_closed_form(digits):
 
 def test_adam_as_in_the_paper_raises_the_bound_and_moves_everything(digits, unseen):
     start = Diffusion([0.0, 1.0], 0.7)
-    options = {**SMALL, **PAPER, "max_iter": 12, "learning_rate": 0.03}
+    options = {**SMALL, **PAPER, "max_iter": 8, "learning_rate": 0.05}
     model = GCGPClassifier(start, **options).fit(*digits)
     values = [step.value for step in model.history_]
-    assert len(values) == 12
+    assert len(values) == 8
     assert values[-1] > values[0]
     found = model.features_.terms[0].convolution.weighting
     assert found.radii.tolist() != model.start_weightings_[0].radii.tolist()
     assert float(found.radial_width) != pytest.approx(0.7)
-    assert model.score(*unseen) > 0.8
+    assert model.score(*unseen) > 0.6
 
 
 def test_adam_for_regression_learns_the_noise(digits):
     targets = digits[0][:, 2:5].sum(axis=(1, 2))
-    options = {**SMALL, **PAPER, "max_iter": 20, "learning_rate": 0.05}
+    options = {**SMALL, **PAPER, "max_iter": 5, "learning_rate": 0.1}
     model = GCGPRegressor(Box(3), **options).fit(digits[0], targets)
     assert model.history_[-1].value > model.history_[0].value
     fixed = GCGPRegressor(Box(3), noise=0.5, learn="variance", **options).fit(digits[0], targets)
@@ -135,7 +135,7 @@ SCRIPT = """
     from gcgp.inference.checkpoint import Checkpoint
     from gcgp.weighting import Diffusion
 
-    path, ending, die_at, way = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    folder, die_at = sys.argv[1], int(sys.argv[2])
     saves = 0
 
     def save(self, stage, state, save=Checkpoint.save):
@@ -146,42 +146,45 @@ SCRIPT = """
         save(self, stage, state)
 
     Checkpoint.save, Checkpoint.due = save, lambda self, stage: True
-    options = {
-        "paper": dict(optimiser="paper", max_iter=3, batch_size=16, learning_rate=0.02),
-        "natural": dict(learn=True, max_iter=4),
-    }[way]
     data = load_digits(n_class=3)
-    model = GCGPClassifier(
-        Diffusion([0.0, 1.0], 0.7), n_inducing=10, location=False, lengthscale=1.0, inference="variational",
-        checkpoint=path, **options,
-    ).fit(data.images[:40] / 16, data.target[:40])
-    values = [step.value for step in model.history_]
-    np.savez(ending, values=values, probabilities=model.predict_proba(data.images[50:60] / 16), saves=saves)
+    results = {}
+    for way, options in (
+        ("paper", dict(optimiser="paper", max_iter=3, batch_size=16, learning_rate=0.02)),
+        ("natural", dict(learn=True, max_iter=4)),
+    ):
+        model = GCGPClassifier(
+            Diffusion([0.0, 1.0], 0.7), n_inducing=10, location=False, lengthscale=1.0,
+            inference="variational", checkpoint=os.path.join(folder, way), **options,
+        ).fit(data.images[:40] / 16, data.target[:40])
+        results[way + " values"] = [step.value for step in model.history_]
+        results[way + " probabilities"] = model.predict_proba(data.images[50:60] / 16)
+        results[way + " saves"] = saves
+    np.savez(os.path.join(folder, "results.npz"), **results)
 """
 
 
-@pytest.mark.parametrize("way", ["paper", "natural"])
-def test_a_killed_fit_goes_on_as_if_it_had_not_been(way, tmp_path):
+def test_a_killed_fit_goes_on_as_if_it_had_not_been(tmp_path):
     script = tmp_path / "fit.py"
     script.write_text(textwrap.dedent(SCRIPT))
 
-    def run(name, die_at):
-        ending = tmp_path / f"{name}.npz"
+    def run(name, die_at=0):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-        arguments = [tmp_path / f"{name}.checkpoint", ending, str(die_at), way]
-        done = subprocess.run([sys.executable, script, *arguments], env=environment, check=False)
-        return done.returncode, np.load(ending) if ending.exists() else None
+        done = subprocess.run([sys.executable, script, folder, str(die_at)], env=environment, check=False)
+        assert done.returncode == (-signal.SIGKILL if die_at else 0)
+        return None if die_at else dict(np.load(folder / "results.npz"))
 
-    code, straight = run("straight", 0)
-    assert code == 0
-    code, nothing = run("killed", max(2, int(straight["saves"]) * 2 // 3))
-    assert code == -signal.SIGKILL
-    assert nothing is None
-    code, resumed = run("killed", 0)
-    assert code == 0
-    assert 0 < int(resumed["saves"]) < int(straight["saves"])
-    np.testing.assert_array_equal(resumed["values"], straight["values"])
-    np.testing.assert_array_equal(resumed["probabilities"], straight["probabilities"])
+    straight = run("straight")
+    half = int(straight["paper saves"]) // 2
+    run("killed", half)  # in the midst of Adam
+    left = int(straight["natural saves"]) - half
+    run("killed", left - 2)  # near the end of the natural steps
+    resumed = run("killed")
+    assert int(resumed["natural saves"]) < left
+    for key in straight:
+        if not key.endswith("saves"):
+            np.testing.assert_array_equal(resumed[key], straight[key], err_msg=key)
 
 
 def test_a_checkpoint_of_other_data_is_refused(digits, tmp_path):
