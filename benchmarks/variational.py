@@ -56,7 +56,7 @@ def main() -> None:
     labels = torch.from_numpy(np.searchsorted(model.classes_, train.labels[chosen]))
     observed = Observed.room(model.features_.size, labels, torch.float64, 4 << 30)
     for chunk in model.features_.chunks(signals):
-        observed.features[chunk.run], observed.residual[chunk.run] = chunk.features, chunk.residual
+        observed.fill(chunk)
     natural = naturally(observed, model)
     print(*(f"natural {t:7.1f} s  {bound:12.2f}" for t, bound in natural), sep="\n", flush=True)
     close = reached(natural, natural[-1][1])

@@ -13,8 +13,9 @@ import pytest
 from sklearn.datasets import load_digits
 
 import gcgp
-from gcgp import GCGPClassifier, GCGPRegressor
+from gcgp import GCGPClassifier, GCGPRegressor, Signals
 from gcgp.surface.pictures import draw_learning
+from gcgp.surface.variational import run_name
 from gcgp.weighting import Box, Diffusion
 
 SMALL = {"n_inducing": 15, "location": False, "mass": False, "lengthscale": 1.0}
@@ -120,6 +121,7 @@ def test_what_was_learned_can_be_drawn(digits, tmp_path):
         ({"learning_rate": -1.0}, r"learning_rate=-1\.0"),
         ({"learning_rate": "auto"}, "learning_rate='auto'"),
         ({"checkpoint": "no/such/folder/run"}, "no/such/folder"),
+        ({"checkpoint": "run", "random_state": None}, "random_state=None"),
     ],
 )
 def test_bad_options_are_named(options, message, digits):
@@ -194,3 +196,17 @@ def test_a_checkpoint_of_other_data_is_refused(digits, tmp_path):
     assert [step.value for step in again.history_] == [step.value for step in first.history_]
     with pytest.raises(ValueError, match="another run"):
         GCGPClassifier(Box(3), **options).fit(digits[0][::-1].copy(), digits[1][::-1])
+
+
+def test_the_name_of_a_run_tells_graphs_apart_that_have_the_same_values():
+    values, edges = [[1.0, 2.0, 3.0]], [[[0, 1], [1, 2]]]
+    names = {
+        run_name({"learn": learn}, Signals.from_graphs(values, e), np.zeros(1, dtype=int), np.ones(1))
+        for e in (edges, [[[0, 1], [0, 2]]])
+        for learn in (True, False)
+    }
+    assert len(names) == 4
+    assert (
+        run_name({"learn": True}, Signals.from_graphs(values, edges), np.zeros(1, dtype=int), np.ones(1))
+        in names
+    )

@@ -24,7 +24,7 @@ from gcgp.inference.selection import Sample
 from gcgp.inference.statistics import Statistics
 from gcgp.patches.convolution import runs
 
-Likelihood = Callable[[Tensor], Any]
+ClosedForm = Callable[[Tensor], Any]
 """Makes a likelihood of its one parameter, noise or α_ε."""
 
 
@@ -74,7 +74,7 @@ class Objective:
     group: Int[Tensor, "N"]
     targets: Float[Tensor, "N"]
     groups: int
-    likelihood: Likelihood
+    likelihood: ClosedForm
     log_noise: Float[Tensor, ""]
     """Logarithm of the likelihood's parameter."""
     log_variance: Float[Tensor, ""]

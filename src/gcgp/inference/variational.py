@@ -17,6 +17,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from gcgp.inference.checkpoint import Checkpoint
+from gcgp.inference.features import Chunk
 from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.posterior import Posterior
 from gcgp.inference.selection import Point, pattern_search
@@ -52,6 +53,10 @@ class Observed:
         else:
             features = torch.zeros(count, size, dtype=dtype)
         return cls(features, torch.zeros(count, dtype=torch.float64), targets)
+
+    def fill(self, chunk: Chunk) -> None:
+        """Put the features of a run of signals in their place."""
+        self.features[chunk.run], self.residual[chunk.run] = chunk.features, chunk.residual
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -182,6 +182,11 @@ class ConvolutionalGP(BaseEstimator):
             raise unknown_option("kernel", self.kernel, (*KERNELS, "any gpytorch.kernels.Kernel"))
         if self.optimiser == "paper" and self.inference != "variational":
             raise ValueError("optimiser='paper' is a way of variational inference: inference='variational'")
+        if self.checkpoint is not None and not isinstance(self.random_state, (int, np.integer)):
+            raise ValueError(
+                f"random_state={self.random_state!r}: with a checkpoint it must be a whole number, "
+                "so that a fit begun again draws the same"
+            )
         if self.checkpoint is not None and not Path(self.checkpoint).absolute().parent.is_dir():
             raise ValueError(f"checkpoint={str(self.checkpoint)!r}: there is no such folder")
         if isinstance(self.learning_rate, str):
@@ -345,7 +350,7 @@ class ConvolutionalGP(BaseEstimator):
         for chunk in features.chunks(job.signals, draws=DIAGONAL_DRAWS, seed=seed, progress=job.bar.update):
             statistics.add(chunk.features, job.group[chunk.run], job.targets[chunk.run], chunk.residual)
             if observed is not None:
-                observed.features[chunk.run], observed.residual[chunk.run] = chunk.features, chunk.residual
+                observed.fill(chunk)
         job.bar.set_description("variance")
         chunks = list(features.chunks(job.signals[scored]))
         sample = sample_of(chunks, job.group[scored], job.targets[scored])

@@ -26,7 +26,7 @@ from gcgp.domain.chart import unknown_option
 from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.climbing import History, Step, climb
 from gcgp.inference.features import Features, Term
-from gcgp.inference.objective import Anchors, Likelihood, Objective, Scored
+from gcgp.inference.objective import Anchors, ClosedForm, Objective, Scored
 from gcgp.inference.parameters import Knob, Parameters, learnable_names, scalar_knob, term_knobs
 from gcgp.inference.selection import Point, pattern_search
 from gcgp.kernel import RotationPooled
@@ -63,7 +63,7 @@ class Task:
     groups: int
     trial: Int[np.ndarray, "n"]
     """Numbers of the trial signals, on which drafts are made; the first of them are scored."""
-    likelihood: Likelihood
+    likelihood: ClosedForm
     likelihood_parameter: str
     """`alpha` or `noise`."""
     softmax_draws: Float[Tensor, "draws C"]

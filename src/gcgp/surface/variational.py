@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from gcgp.domain import Signals
+from gcgp.domain import Meshes, Signals
+from gcgp.domain.mesh.cache import digest_of
 from gcgp.inference import DirichletClassification, Features, GaussianRegression, Posterior, Statistics, Term
 from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.climbing import History
@@ -84,6 +84,7 @@ def naturally(
 
     elif likelihood == "anchored" or (likelihood == "auto" and not by_bound):
         scored = Softmax(classes)
+        by_bound = False  # bounds of different weights are of different things
         start, steps = (FIRST_WEIGHT,), [(WEIGHT_STEP,)]
 
         def at(point: Point) -> tuple[Likelihood, float] | None:
@@ -202,7 +203,7 @@ def as_in_the_paper(
     if not any(own for _, own in loose):
         observed = Observed.room(features.size, targets, torch.float64, memory)
         for chunk in features.chunks(signals, draws=draws, seed=seed):
-            observed.features[chunk.run], observed.residual[chunk.run] = chunk.features, chunk.residual
+            observed.fill(chunk)
         source = Kept(observed)
     adam(
         posterior,
@@ -233,7 +234,10 @@ def run_name(
     from gcgp.surface.model_file import plain_parameter
 
     kept = {key: plain_parameter(key, value) for key, value in options.items() if key not in UNRELATED}
-    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
-    for array in (signals.values, signals.offsets, signals.domain_of, group, targets):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+    domains: Any = signals.domains
+    if isinstance(domains, Meshes):
+        parts = [array for mesh in domains for array in (mesh.vertices, mesh.faces)]
+    else:
+        parts = [getattr(domains, field.name) for field in fields(domains)]
+    arrays = (*parts, signals.values, signals.offsets, signals.domain_of, group, targets)
+    return digest_of([json.dumps(kept, sort_keys=True), *("" if a is None else a for a in arrays)])

@@ -51,7 +51,7 @@ def cached(parts: Sequence[Part], compute: Callable[[], dict[str, np.ndarray]]) 
     if folder is None:
         return compute()
     limit = _limit()
-    key = _hash(parts)
+    key = digest_of(parts)
     path = folder / (key + ENDING)
     found = _read(path, key)
     if found is not None:
@@ -87,7 +87,8 @@ def _read(path: Path, key: str) -> dict[str, np.ndarray] | None:
         return None
 
 
-def _hash(parts: Sequence[Part]) -> str:
+def digest_of(parts: Sequence[Part]) -> str:
+    """A hash of parts in their order, arrays by type, shape and content."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
