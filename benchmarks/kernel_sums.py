@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from benchmarks.timing import best_seconds, report
-from gcgp.kernel import sums
+from gcgp.kernel import blocks, sums
 from gcgp.patches import Patches
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     kernel = RBFKernel().requires_grad_(False)
     kernel.lengthscale = 5.0
 
-    rows = sums.BLOCK_ELEMENTS // options.inducing
+    rows = 2 * blocks.BLOCK_ELEMENTS // options.inducing
     starts = range(0, total, rows)
     exponents = torch.full((rows, options.inducing), -1.0)
     block = torch.empty(rows, options.inducing)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel
 
-from gcgp.kernel import RotationPooled, sums
+from gcgp.kernel import RotationPooled, blocks, sums
 from gcgp.kernel.base import evaluate, prior_variance
 from gcgp.kernel.correlation import Correlation
 from gcgp.kernel.description import build, describe
@@ -67,7 +67,7 @@ def test_sums_are_those_of_the_whole_matrix(pooled, mode):
 
 def test_the_diagonal_of_a_large_signal_is_summed_in_blocks(pooled, monkeypatch):
     patches = ragged_patches([40])
-    monkeypatch.setattr(sums, "BLOCK_ELEMENTS", 100)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 100)
     with torch.no_grad():
         blocked = sums.kff_diagonal(pooled, patches)
     whole = patches.multiplicity @ evaluate(pooled, patches.values, patches.values) @ patches.multiplicity

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from gcgp.kernel import sums
+from gcgp.kernel import blocks, sums
 from gcgp.kernel.base import evaluate
 from gcgp.patches import Patches
 from slow_reference import KERNELS, example_kernel, loop_kff, loop_kfu, ragged_patches
@@ -92,8 +92,8 @@ def test_block_boundaries_change_nothing(name, mode, elements, monkeypatch):
             return kfu, sums.kff(kernel, patches, right), sums.kff_diagonal(kernel, patches)
 
     whole = everything()
-    monkeypatch.setattr(sums, "BLOCK_ELEMENTS", elements)
-    monkeypatch.setattr(sums, "BLOCK_ELEMENTS_WITH_GRADIENT", elements)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS_WITH_GRADIENT", elements)
     for cut, uncut in zip(everything(), whole, strict=True):
         close(cut, uncut.detach())
 
@@ -140,7 +140,7 @@ def gradient_inputs(kernel, patches):
 @pytest.mark.parametrize("name", [*GRADIENT_KERNELS, "matern12"])
 @pytest.mark.parametrize("elements", [1 << 20, 8])
 def test_gradient_of_kfu(name, elements, monkeypatch):
-    monkeypatch.setattr(sums, "BLOCK_ELEMENTS_WITH_GRADIENT", elements)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS_WITH_GRADIENT", elements)
     kernel, patches = example_kernel(name), ragged_patches([2, 0, 1, 2])
     values, multiplicity, *lengthscales = gradient_inputs(kernel, patches)
     inducing = inducing_patches(2).requires_grad_()
@@ -154,7 +154,7 @@ def test_gradient_of_kfu(name, elements, monkeypatch):
 @pytest.mark.parametrize("name", GRADIENT_KERNELS)
 @pytest.mark.parametrize("elements", [1 << 20, 4])
 def test_gradient_of_diagonal(name, elements, monkeypatch):
-    monkeypatch.setattr(sums, "BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", elements)
     kernel, patches = example_kernel(name), ragged_patches([2, 0, 1, 4])
 
     def diagonal(values, multiplicity, *_):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -48,9 +50,22 @@ def test_it_predicts_better_than_the_start():
     assert losses[1] < losses[0]
 
 
+def test_what_makes_the_model_worse_is_not_kept(digits, monkeypatch):
+    def worse(state, task, loss):
+        scales = [{name: 1e-3 * value for name, value in own.items()} for own in state.scales]
+        return replace(state, scales=scales)
+
+    plain = GCGPClassifier("diffusion", **SMALL).fit(*digits)
+    monkeypatch.setattr("gcgp.surface.convolutional_gp.learn", worse)
+    model = GCGPClassifier("diffusion", learn=True, **SMALL).fit(*digits)
+    lengthscales = [m.features_.terms[0].kernel.base.lengthscale.flatten().tolist() for m in (model, plain)]
+    assert lengthscales[0] == lengthscales[1]
+    assert [step.stage for step in model.history_] == ["check", "check"]
+
+
 def test_the_history_tells_of_each_stage(learned):
     stages = list(dict.fromkeys(step.stage for step in learned.history_))
-    assert stages == ["zoom", "trial"]
+    assert stages == ["zoom", "trial", "check"]
     assert all(np.isfinite(step.value) for step in learned.history_)
 
 
@@ -93,7 +108,7 @@ def test_with_more_signals_than_the_trial_it_ends_on_all_of_them(digits, monkeyp
     monkeypatch.setattr("gcgp.surface.convolutional_gp.TRIAL_SIGNALS", 30)
     monkeypatch.setattr(learning, "MIDDLE_SIGNALS", 45)
     model = GCGPClassifier("diffusion", learn=["lengthscale"], **SMALL).fit(*digits)
-    assert {step.stage for step in model.history_} == {"trial", "more", "all"}
+    assert {step.stage for step in model.history_} == {"trial", "more", "all", "check"}
 
 
 @pytest.mark.parametrize("objective", ["bound", "leave-one-out"])

@@ -25,6 +25,7 @@ from gcgp.inference.features import RUN_BYTES, Features
 from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.parameters import Parameters
 from gcgp.inference.posterior import Posterior
+from gcgp.inference.triangular import SpreadAndVolume, SquaredProducts
 from gcgp.inference.variational import Observed
 from gcgp.patches.convolution import runs
 
@@ -37,14 +38,16 @@ class FreePosterior:
     """q of v/s, whose prior is standard normal, where f = φᵀv and s² is the GP's variance."""
 
     distribution: CholeskyVariationalDistribution
-    """Means `[C, M]` and lower Cholesky factors `[C, M, M]`, in float64."""
+    """Means `[C, M]` and lower Cholesky factors `[C, M, M]`."""
     log_variance: Float[Tensor, ""]
 
     @classmethod
-    def prior(cls, size: int, latents: int, log_variance: Float[Tensor, ""]) -> FreePosterior:
+    def prior(
+        cls, size: int, latents: int, log_variance: Float[Tensor, ""], dtype: torch.dtype = torch.float64
+    ) -> FreePosterior:
         """The prior itself, where the paper starts."""
         shape = torch.Size([latents])
-        return cls(CholeskyVariationalDistribution(size, shape, 0.0).double(), log_variance)
+        return cls(CholeskyVariationalDistribution(size, shape, 0.0).to(dtype), log_variance)
 
     @property
     def means(self) -> Float[Tensor, "C M"]:
@@ -53,34 +56,33 @@ class FreePosterior:
 
     @property
     def factors(self) -> Float[Tensor, "C M M"]:
-        """Lower Cholesky factors of the covariances of v/s."""
-        return self.distribution.chol_variational_covar.tril()
+        """Lower Cholesky factors of the covariances of v/s; above their diagonals anything may stand."""
+        return self.distribution.chol_variational_covar
 
     def predict(
         self, features: Float[Tensor, "n M"], residual: Float[Tensor, "n"]
     ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
-        """Mean and variance of f."""
+        """Mean and variance of f, in float64."""
         scale = (self.log_variance / 2).exp()
-        spread = torch.matmul(features, self.factors).square().sum(dim=2).T
-        return scale * features @ self.means.T, scale.square() * (spread + residual[:, None])
+        factors = self.factors
+        spread: Tensor = SquaredProducts.apply(features.to(factors.dtype), factors)
+        mean = scale * features.double() @ self.means.double().T
+        return mean, scale.square() * (spread.double() + residual[:, None])
 
     def divergence(self) -> Float[Tensor, ""]:
         """KL divergence from the prior, of all latent functions together."""
-        factors = self.factors
-        spread = factors.square().sum() + self.means.square().sum()
-        log_determinants = factors.diagonal(dim1=1, dim2=2).square().log().sum()
-        return 0.5 * (spread - self.means.numel() - log_determinants)
+        covariances: Tensor = SpreadAndVolume.apply(self.factors)
+        return 0.5 * (covariances + self.means.double().square().sum() - self.means.numel())
 
     def settled(self) -> Posterior:
         """The same posterior by its precisions, as predictions use it."""
         with torch.no_grad():
+            factors = self.factors.double().tril()
             identity = torch.eye(self.means.shape[1], dtype=torch.float64)
-            inverses = torch.linalg.solve_triangular(
-                self.factors, identity.expand_as(self.factors), upper=False
-            )
+            inverses = torch.linalg.solve_triangular(factors, identity.expand_as(factors), upper=False)
             roots = torch.linalg.cholesky(inverses.mT @ inverses).contiguous()
             variance = float(self.log_variance.exp())
-            return Posterior(variance, math.sqrt(variance) * self.means.T.contiguous(), roots)
+            return Posterior(variance, math.sqrt(variance) * self.means.double().T.contiguous(), roots)
 
 
 @runtime_checkable
@@ -196,7 +198,7 @@ def adam(
     """
     x = torch.zeros(parameters.size, dtype=torch.float64, requires_grad=True)
     leaves = [*posterior.distribution.parameters(), x]
-    optimiser = torch.optim.Adam(leaves, lr=learning_rate, maximize=True)
+    optimiser = torch.optim.Adam(leaves, lr=learning_rate, maximize=True, fused=True)
     low, high = torch.tensor(parameters.bounds, dtype=torch.float64).reshape(-1, 2).T
     per_epoch = math.ceil(len(targets) / batch)
     step, sums = 0, 0.0

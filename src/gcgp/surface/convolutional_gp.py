@@ -47,6 +47,8 @@ SCORED_SIGNALS = 500
 TRIAL_INDUCING = 300
 TRIAL_DRAWS = 128
 """Draws behind a probability while α_ε and the variance are searched; predictions take 512."""
+LEARNING_MUST_GAIN = 0.01
+"""What was learned is kept if it lowers the loss by this much (nats a signal)."""
 DIAGONAL_DRAWS = 128
 """Patches of a training signal that are drawn for its prior variance; with fewer patches, all count."""
 
@@ -249,7 +251,8 @@ class ConvolutionalGP(BaseEstimator):
             bar.set_description("lengthscales")
             trial = rng.permutation(len(signals))[: self._trial_size(signals)]
             drafts = self._drafts(signals[trial], rng)
-            loss = self._trial_loss(labels[trial], t[trial], groups, rng)
+            few = min(int(self.n_inducing), TRIAL_INDUCING)
+            loss = self._trial_loss(job, trial, few)
             tuned = tune(drafts, self.lengthscale, self.location, loss)
             start = loss.last
             state = State(tuned.drafts, tuned.lengthscales, 1.0, 1.0)
@@ -258,7 +261,9 @@ class ConvolutionalGP(BaseEstimator):
                 check_names(self.learn, state, self._likelihood_parameter)
             if names and self.optimiser != "paper":
                 bar.set_description("learning")
-                state, start = self._learned(state, loss, self._task(job, trial))
+                # Random numbers of its own: what is not kept of learning then leaves no trace.
+                apart = replace(job, rng=rng.spawn(1)[0])
+                state, start = self._learned(state, start, loss, apart, trial)
             inducing = state.inducing or [
                 draft.inducing(scales, int(self.n_inducing), self.inducing, rng)
                 for draft, scales in zip(state.drafts, state.scales, strict=True)
@@ -328,12 +333,12 @@ class ConvolutionalGP(BaseEstimator):
             )
         return possible and (on_meshes if self.pool_rotations == "auto" else bool(self.pool_rotations))
 
-    def _trial_loss(
-        self, labels: Int[Tensor, "n"], targets: Float[Tensor, "n"], groups: int, rng: np.random.Generator
-    ) -> TrialLoss:
-        count = min(int(self.n_inducing), TRIAL_INDUCING)
+    def _trial_loss(self, job: Job, trial: Int[np.ndarray, "n"], inducing: int) -> TrialLoss:
+        """The loss of a model of the trial signals with so many inducing patches."""
         method = "random" if self.inducing == "random" else "k-means++"
-        return TrialLoss(labels, targets, groups, count, method, self._choose, rng)
+        return TrialLoss(
+            job.group[trial], job.targets[trial], job.groups, inducing, method, self._choose, job.rng
+        )
 
     def _solved(
         self, job: Job, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point
@@ -450,15 +455,32 @@ class ConvolutionalGP(BaseEstimator):
             job.checkpoint,
         )
 
-    def _learned(self, state: State, loss: TrialLoss, task: Task) -> tuple[State, Point]:
-        """What learning makes of the tuned drafts, and where the next search for the likelihood starts."""
+    def _learned(
+        self, state: State, start: Point, loss: TrialLoss, job: Job, trial: Int[np.ndarray, "n"]
+    ) -> tuple[State, Point]:
+        """What learning makes of the tuned drafts, and where the next search for the likelihood starts.
+
+        What it makes is kept if it is better on the trial signals, with inducing patches from all of them:
+        a climb takes these from some signals and is scored on others, and few signals are not enough for it.
+        """
+        task = self._task(job, trial)
+        loss.rng = job.rng
         loss(state.drafts, state.scales)
         assert loss.choice is not None
         self.start_weightings_ = [draft.convolution.weighting for draft in state.drafts]
         noise = getattr(loss.choice.likelihood, self._likelihood_parameter)
-        state = learn(replace(state, variance=loss.choice.variance, noise=noise), task, loss)
-        loss(state.drafts, state.scales)
-        return state, loss.last
+        learned = learn(replace(state, variance=loss.choice.variance, noise=noise), task, loss)
+        check = self._trial_loss(job, trial, int(self.n_inducing))
+        check.last = loss.last
+        before = check(state.drafts, state.scales)
+        after = check(learned.drafts, learned.scales)
+        if learned.inducing is not None:  # these the check does not know
+            return learned, check.last
+        worth = after < before - LEARNING_MUST_GAIN
+        job.history.stage = "check"
+        for value in (before, after if worth else before):
+            job.history.add(-value)
+        return (learned, check.last) if worth else (state, start)
 
     def _chunks(self, signals: Signals, diagonal: bool) -> Iterator[Chunk]:
         with self._bar(len(signals)) as bar:

@@ -189,7 +189,7 @@ def as_in_the_paper(
     if "noise" in names and likelihood is None:
         knobs.append(scalar_knob("noise", log_noise))
     features = Features([term for term, _ in loose], memory)
-    posterior = FreePosterior.prior(features.size, latents, log_variance)
+    posterior = FreePosterior.prior(features.size, latents, log_variance, features.terms[0].inducing.dtype)
 
     def of_step(step: int) -> Likelihood:
         if likelihood is None:

@@ -1,0 +1,180 @@
+"""Kernel values in blocks that stay in a core's cache, and their sums over the patches of signals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from gcgp.kernel.base import distance_form, evaluate
+from gcgp.kernel.workers import in_order, scratch
+from gcgp.patches import Patches
+
+BLOCK_ELEMENTS = 3 << 16
+"""Kernel values computed at a time: 0.75 MB of float32, about a core's second-level cache."""
+BLOCKS_IN_A_PIECE = 8
+"""Blocks that a core takes at a time."""
+BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
+"""On a device that is no CPU."""
+BLOCK_ELEMENTS_WITH_GRADIENT = 1 << 22
+
+Rows = slice | Tensor
+
+
+def block_elements(values: Tensor) -> int:
+    """Kernel values to compute at a time where these values are."""
+    return BLOCK_ELEMENTS if values.device.type == "cpu" else BLOCK_ELEMENTS_ELSEWHERE
+
+
+def compiled(values: Tensor) -> bool:
+    """Whether there are compiled loops for numbers of this kind and place."""
+    return values.dtype == torch.float32 and values.device.type == "cpu"
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """k_g between any rows of x and any rows of y, divided by `scale`."""
+
+    values: Callable[[Rows, Rows], Tensor]
+    """Some of these blocks are overwritten by the next one in the same thread."""
+    scale: Tensor | float
+    recomputed: bool = False
+    """Whether a backward pass will follow, for which blocks are not to be kept."""
+    exponents: Callable[[Rows, Rows], Tensor] | None = None
+    """Like `values`, but their logarithms, if the kernel is an exponential of a product."""
+
+    @classmethod
+    def of(cls, kernel: Kernel, x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]) -> Blocks:
+        """Blocks of a kernel, the quick ones where it is a smooth function of distance without gradients."""
+        form = distance_form(kernel)
+        recomputed = torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *kernel.parameters()))
+        if form is None or form.kink or recomputed:
+            return cls(lambda a, b: evaluate(kernel, x[a], y[b]), 1.0, recomputed)
+        centre = y.mean(dim=0)
+        lengthscale = form.lengthscale.detach().to(x)
+        left = _scaled_with_norms(x.detach(), centre, lengthscale)
+        right = left if y is x else _scaled_with_norms(y.detach(), centre, lengthscale)
+        scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
+        return _of_products(left, right, form.of_squared_distance, scale)
+
+    @classmethod
+    def gaussian(cls, x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]) -> Blocks:
+        """exp(−½|x − y|²) of rows that have been centred and divided by lengthscales."""
+        nought, one = x.new_zeros(x.shape[1]), x.new_ones(1)
+        left = _scaled_with_norms(x, nought, one)
+        return _of_products(left, left if y is x else _scaled_with_norms(y, nought, one), None, 1.0)
+
+    def piece(self, function: Callable[[], Tensor]) -> Tensor:
+        """What `function` makes of blocks, computed again in the backward pass."""
+        return checkpoint(function, use_reentrant=False) if self.recomputed else function()
+
+    def sums(self, patches: Patches, columns: slice, width: int) -> Float[Tensor, "N M"]:
+        """Σ over each signal's patches of multiplicity × kernel, walking the flat rows block by block."""
+        total, signal_of = len(patches.values), patches.signal_of
+        if self.recomputed or patches.multiplicity.requires_grad:
+            return self._traced_sums(patches, columns, width, signal_of)
+        quick = self.exponents is not None and compiled(patches.values)
+        kind = torch.float64 if quick else patches.values.dtype
+        size = max(1, block_elements(patches.values) // max(width, 1))
+
+        def of_piece(piece: slice) -> tuple[slice, Tensor]:
+            first, last = int(signal_of[piece.start]), int(signal_of[piece.stop - 1])
+            sums = torch.zeros(last + 1 - first, width, dtype=kind, device=patches.values.device)
+            own, m = signal_of[piece] - first, patches.multiplicity[piece]
+            for part in cut(len(m), size):
+                rows = slice(piece.start + part.start, piece.start + part.stop)
+                if quick and self.exponents is not None:
+                    add_exponentials(self.exponents(rows, columns), m[part], own[part], sums)
+                else:
+                    _add_segments(self.values(rows, columns), m[part], own[part], sums)
+            return slice(first, last + 1), sums
+
+        out = torch.zeros(len(patches), width, dtype=kind, device=patches.values.device)
+        for signals, sums in in_order(of_piece, cut(total, BLOCKS_IN_A_PIECE * size)):
+            out[signals] += sums
+        return out.to(patches.values.dtype)
+
+    def _traced_sums(
+        self, patches: Patches, columns: slice, width: int, signal_of: Int[Tensor, "P"]
+    ) -> Float[Tensor, "N M"]:
+        out = patches.values.new_zeros(len(patches), width)
+        for part in cut(len(patches.values), BLOCK_ELEMENTS_WITH_GRADIENT // max(width, 1)):
+            signals, place = torch.unique_consecutive(signal_of[part], return_inverse=True)
+
+            def partial(part: slice = part, place: Tensor = place, count: int = len(signals)) -> Tensor:
+                weighted = self.values(part, columns) * patches.multiplicity[part, None]
+                return weighted.new_zeros(count, width).index_add(0, place, weighted)
+
+            out = out.index_add(0, signals, self.piece(partial))
+        return out
+
+
+def cut(total: int, size: int) -> list[slice]:
+    """Rows 0 to `total`, in pieces of so many."""
+    size = max(1, size)
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def segments(patches: Patches) -> Iterator[tuple[int, int]]:
+    """Where the rows of each signal start and stop."""
+    ends = patches.offsets.tolist()
+    return pairwise(ends)
+
+
+def add_exponentials(
+    exponents: Float[Tensor, "P Q"],
+    m: Float[Tensor, "P"],
+    signal_of: Int[Tensor, "P"],
+    out: Float[Tensor, "N Q"],
+) -> None:
+    """out[signal_of[i]] += m_i exp(exponents[i]), where `compiled` says that this can be."""
+    from gcgp.kernel.compiled import add_exponentials
+
+    add_exponentials(exponents.numpy(), m.numpy(), signal_of.numpy(), out.numpy())
+
+
+def _add_segments(
+    block: Float[Tensor, "P Q"], m: Float[Tensor, "P"], signal_of: Int[Tensor, "P"], out: Float[Tensor, "N Q"]
+) -> None:
+    """out[signal_of[i]] += m_i block[i], by products."""
+    signals, counts = torch.unique_consecutive(signal_of, return_counts=True)
+    ends = [0, *counts.cumsum(0).tolist()]
+    for n, (a, b) in zip(signals.tolist(), pairwise(ends), strict=True):
+        out[n].addmv_(block[a:b].T, m[a:b])
+
+
+def _of_products(
+    left: Float[Tensor, "P dim_plus_2"],
+    right: Float[Tensor, "Q dim_plus_2"],
+    of_squared_distance: Callable[[Tensor], Tensor] | None,
+    scale: Tensor | float,
+) -> Blocks:
+    """−½|x−y|² = x·y − ½|x|² − ½|y|²: both norms are two more columns of the product."""
+    columns = right[:, [*range(right.shape[1] - 2), -1, -2]].T.contiguous()
+
+    def exponents(a: Rows, b: Rows) -> Tensor:
+        x, y = left[a], columns[:, b] if isinstance(b, slice) else columns.T[b].mT
+        return torch.matmul(x, y, out=scratch((*x.shape[:-1], y.shape[-1]), x))
+
+    def values(a: Rows, b: Rows) -> Tensor:
+        product = exponents(a, b)
+        return product.exp_() if of_squared_distance is None else of_squared_distance(product.mul_(-2.0))
+
+    return Blocks(values, scale, exponents=exponents if of_squared_distance is None else None)
+
+
+def _scaled_with_norms(
+    x: Float[Tensor, "P dim"], centre: Float[Tensor, "dim"], lengthscale: Float[Tensor, "..."]
+) -> Float[Tensor, "P dim_plus_2"]:
+    """(x − centre) / lengthscale, then minus half the squared norm of that, then 1, side by side."""
+    dim = x.shape[1]
+    rows = x.new_ones(len(x), dim + 2)
+    torch.addcmul(-centre / lengthscale, x, (1 / lengthscale).expand(dim), out=rows[:, :dim])
+    rows[:, dim] = -0.5 * rows[:, :dim].square().sum(dim=1)
+    return rows

@@ -1,0 +1,254 @@
+"""Sums of exp(−½|x − y|²) over patches, with pull-backs by hand: the RBF, which is nearly always the kernel.
+
+By hand because autograd makes six arrays of a block, where a loop and three products do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gcgp.kernel.blocks import Blocks, add_exponentials, block_elements, compiled, cut
+from gcgp.kernel.workers import in_order
+from gcgp.patches import Patches
+
+
+class GaussianSums(torch.autograd.Function):
+    """Σ_i m_i exp(−½|(x_i − y_j)/ℓ|²) over each signal's rows of x; the pull-back recomputes blocks."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Float[Tensor, "P dim"],
+        m: Float[Tensor, "P"],
+        y: Float[Tensor, "M dim"],
+        lengthscale: Float[Tensor, "..."],
+        offsets: Int[Tensor, "N_plus_1"],
+    ) -> Float[Tensor, "N M"]:
+        """The sums, by signals."""
+        ctx.save_for_backward(x, m, y, lengthscale, offsets)
+        x, y = _centred(x, y, lengthscale)
+        patches = Patches(x, m.detach(), offsets, torch.arange(len(x)))
+        return Blocks.gaussian(x, y).sums(patches, slice(None), len(y))
+
+    @staticmethod
+    def backward(
+        ctx: Any, gradient: Float[Tensor, "N M"]
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, None]:
+        """With W = m G exp(…), row by row: W(y − x) for x, Wᵀ(x − y) for y, and Σ W/m for m.
+
+        And for ln ℓ, in each dimension, Σ W (x − y)², which sums over rows and columns give.
+        """
+        x, m, y, lengthscale, offsets = ctx.saved_tensors
+        for_x, for_m, for_y, for_lengthscale, _ = ctx.needs_input_grad
+        x, y = _centred(x, y, lengthscale)
+        blocks = Blocks.gaussian(x, y)
+        signal_of = Patches(x, m, offsets, torch.arange(len(x))).signal_of
+        x_and_one, y_and_one = _with_one(x), _with_one(y)
+        pulled_x = torch.empty_like(x) if for_x else None
+        pulled_m = torch.empty_like(m)
+        moments = torch.zeros(y_and_one.shape, dtype=torch.float64, device=y.device)
+        gradient = gradient.contiguous()
+
+        def pulled(part: slice) -> Tensor:
+            assert blocks.exponents is not None
+            weights = blocks.exponents(part, slice(None))
+            _weigh_exponentials(weights, gradient, signal_of[part], m[part], pulled_m[part])
+            if pulled_x is not None:
+                sums = weights @ y_and_one
+                pulled_x[part] = sums[:, :-1] - sums[:, -1:] * x[part]
+            return weights.T @ x_and_one[part]
+
+        for share in in_order(pulled, cut(len(x), block_elements(x) // max(1, len(y)))):
+            moments += share
+        columns, rows = moments[:, -1:], (m * pulled_m).double()
+        pulled_lengthscale = None
+        if for_lengthscale:
+            squares = rows @ x.double().square() + (columns * y.double().square()).sum(dim=0)
+            squares -= 2 * (moments[:, :-1] * y).sum(dim=0)
+            pulled_lengthscale = squares.to(lengthscale) / lengthscale
+            if lengthscale.numel() == 1:
+                pulled_lengthscale = pulled_lengthscale.sum().reshape(lengthscale.shape)
+        return (
+            pulled_x.div_(lengthscale) if pulled_x is not None else None,
+            pulled_m if for_m else None,
+            ((moments[:, :-1] - columns * y) / lengthscale).to(y.dtype) if for_y else None,
+            pulled_lengthscale,
+            None,
+        )
+
+
+class GaussianDoubleSums(torch.autograd.Function):
+    """Σ_i Σ_j m_i m_j exp(−½|x_i − x_j|²) over the rows of each signal.
+
+    The gradient of a signal's sum is a multiple of two others that come along with it: Σ_j m_j exp(…) and
+    Σ_j m_j x_j exp(…) for each row i. So blocks are not computed again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Float[Tensor, "P dim"],
+        m: Float[Tensor, "P"],
+        offsets: Int[Tensor, "N_plus_1"],
+    ) -> Float[Tensor, "N"]:
+        """The sums, by signals."""
+        x, m = x.detach(), m.detach()
+        blocks, counts = Blocks.gaussian(x, x), offsets.diff()
+        large = counts * counts > block_elements(x)
+        out = torch.zeros(len(counts), dtype=torch.float64, device=x.device)
+        small = torch.nonzero(~large)[:, 0]
+        small = small[torch.argsort(counts[small], stable=True)]  # like sizes together: little padding
+        batches = list(padded(offsets, small, block_elements(x)))
+        rest = torch.nonzero(large)[:, 0].tolist()
+        traced = any(ctx.needs_input_grad[:2])
+        if not traced:
+            sums = in_order(lambda batch: _small_sums(blocks, batch[1], batch[2], m), batches)
+            for (signals, _, _), own in zip(batches, sums, strict=True):
+                out[signals] = own
+            for n in rest:
+                out[n] = _large_sum(blocks, m, int(offsets[n]), int(offsets[n + 1]))
+            return out.to(x.dtype)
+        moments = torch.zeros(len(x), x.shape[1] + 1, dtype=x.dtype, device=x.device)
+        weighted = _with_one(x) * m[:, None]
+        for part, own in in_order(
+            lambda batch: _small_moments(blocks, batch[1], batch[2], weighted), batches
+        ):
+            moments[part] = own
+        for n in rest:
+            _add_large_moments(blocks, weighted, int(offsets[n]), int(offsets[n + 1]), moments)
+        signal_of = Patches(x, m, offsets, torch.arange(len(x))).signal_of
+        out.index_add_(0, signal_of, (m * moments[:, -1]).double())
+        ctx.save_for_backward(x, m, signal_of, moments)
+        return out.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Float[Tensor, "N"]) -> tuple[Tensor, Tensor, None]:
+        """2 g m_i (Σ_j m_j k_ij x_j − x_i Σ_j m_j k_ij) for x_i and 2 g Σ_j m_j k_ij for m_i."""
+        x, m, signal_of, moments = ctx.saved_tensors
+        factor = 2 * gradient[signal_of]
+        pulled = moments[:, :-1] - moments[:, -1:] * x
+        return pulled.mul_((factor * m)[:, None]), factor * moments[:, -1], None
+
+
+def padded(
+    offsets: Int[Tensor, "N_plus_1"], signals: Int[Tensor, "n"], elements: int
+) -> Iterator[tuple[Int[Tensor, "b"], Int[Tensor, "b P"], Tensor]]:
+    """Batches of signals, sorted by size: their rows, and which of these are not just filling."""
+    starts, counts = offsets[signals], offsets.diff()[signals]
+    sizes = counts.tolist()
+    start = sum(size == 0 for size in sizes)
+    while start < len(sizes):
+        stop = start + 1
+        while stop < len(sizes) and (stop + 1 - start) * sizes[stop] ** 2 <= elements:
+            stop += 1
+        place = torch.arange(sizes[stop - 1])
+        inside = place < counts[start:stop, None]
+        yield signals[start:stop], torch.where(inside, starts[start:stop, None] + place, 0), inside
+        start = stop
+
+
+def _small_sums(
+    blocks: Blocks, rows: Int[Tensor, "b P"], inside: Tensor, m: Float[Tensor, "total"]
+) -> Float[Tensor, "b"]:
+    """mᵀ K m for each set of rows."""
+    assert blocks.exponents is not None
+    weights = torch.where(inside, m[rows], 0)
+    exponents = blocks.exponents(rows, rows)
+    if not compiled(exponents):
+        return ((exponents.exp_() @ weights[..., None])[..., 0] * weights).sum(dim=-1).double()
+    from gcgp.kernel.compiled import symmetric_sums
+
+    out = torch.empty(len(rows), dtype=torch.float64)
+    symmetric_sums(exponents.numpy(), weights.numpy(), out.numpy())
+    return out
+
+
+def _small_moments(
+    blocks: Blocks, rows: Int[Tensor, "b P"], inside: Tensor, weighted: Float[Tensor, "total dim_plus_1"]
+) -> tuple[Int[Tensor, "r"], Float[Tensor, "r dim_plus_1"]]:
+    """Rows that are not just filling, and Σ_j m_j k_ij (x_j, 1) of each."""
+    others = weighted[rows].mul_(inside[..., None])
+    moments = blocks.values(rows, rows) @ others
+    return rows[inside], moments[inside]
+
+
+def _pairs(first: int, last: int, elements: int) -> list[tuple[slice, slice]]:
+    """Blocks on and above the diagonal."""
+    count = -(-(last - first) // max(1, int(elements**0.5)))
+    parts = [slice(first + p.start, first + p.stop) for p in cut(last - first, -(-(last - first) // count))]
+    return [(a, b) for i, a in enumerate(parts) for b in parts[i:]]
+
+
+def _large_sum(blocks: Blocks, m: Float[Tensor, "total"], first: int, last: int) -> Float[Tensor, ""]:
+    """mᵀ K m of one large signal."""
+
+    def of_pair(pair: tuple[slice, slice]) -> Tensor:
+        assert blocks.exponents is not None
+        a, b = pair
+        exponents = blocks.exponents(a, b)
+        if not compiled(exponents):
+            total = (m[a] @ (exponents.exp_() @ m[b])).double()
+        else:
+            sums = torch.zeros(1, len(m[b]), dtype=torch.float64)
+            add_exponentials(exponents, m[a], torch.zeros(len(m[a]), dtype=torch.int64), sums)
+            total = sums[0] @ m[b].double()
+        return total if a == b else 2 * total
+
+    parts = list(in_order(of_pair, _pairs(first, last, block_elements(m))))
+    return torch.stack(parts).sum()
+
+
+def _add_large_moments(
+    blocks: Blocks,
+    weighted: Float[Tensor, "total dim_plus_1"],
+    first: int,
+    last: int,
+    moments: Float[Tensor, "total dim_plus_1"],
+) -> None:
+    """Add Σ_j m_j k_ij (x_j, 1) of the rows of one large signal."""
+
+    def of_pair(pair: tuple[slice, slice]) -> tuple[slice, slice, Tensor, Tensor]:
+        a, b = pair
+        values = blocks.values(a, b)
+        return a, b, values @ weighted[b], values.T @ weighted[a]
+
+    for a, b, of_a, of_b in in_order(of_pair, _pairs(first, last, block_elements(weighted))):
+        moments[a] += of_a
+        if a != b:
+            moments[b] += of_b
+
+
+def _centred(
+    x: Float[Tensor, "P dim"], y: Float[Tensor, "M dim"], lengthscale: Float[Tensor, "..."]
+) -> tuple[Float[Tensor, "P dim"], Float[Tensor, "M dim"]]:
+    """Both divided by the lengthscale, with y around 0."""
+    shift, rate = -y.detach().mean(dim=0) / lengthscale.detach(), 1 / lengthscale.detach()
+    return torch.addcmul(shift, x.detach(), rate), torch.addcmul(shift, y.detach(), rate)
+
+
+def _with_one(x: Float[Tensor, "P dim"]) -> Float[Tensor, "P dim_plus_1"]:
+    return torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+
+
+def _weigh_exponentials(
+    exponents: Float[Tensor, "P Q"],
+    gradient: Float[Tensor, "N Q"],
+    signal_of: Int[Tensor, "P"],
+    m: Float[Tensor, "P"],
+    sums: Float[Tensor, "P"],
+) -> None:
+    """In place of the exponents, m_i G exp(…) with the gradient G of the row's signal; its sums without m."""
+    if compiled(exponents):
+        from gcgp.kernel.compiled import weigh_exponentials
+
+        arrays = (exponents, gradient, signal_of, m, sums)
+        weigh_exponentials(*(array.numpy() for array in arrays))
+        return
+    exponents.exp_().mul_(gradient[signal_of])
+    torch.sum(exponents, dim=1, out=sums)
+    exponents.mul_(m[:, None])

@@ -1,0 +1,78 @@
+"""Threads that take pieces of work, one core each.
+
+Blocks of kernel values are small, so that they stay in a core's cache; to share one block out among cores
+takes longer than to give each core blocks of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+AHEAD = 2
+"""So many pieces for each thread are begun before the first of their results has been taken."""
+
+_local = threading.local()
+_pools: dict[int, ThreadPoolExecutor] = {}
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=_pools.clear)  # threads do not live on in a forked process
+
+
+def in_order(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterator[Result]:
+    """The results of all pieces, in their order, by as many threads as torch has; without gradients.
+
+    What is made of the results in their order does not depend on how many threads there are.
+    """
+    threads = min(torch.get_num_threads(), len(pieces))
+
+    def alone(piece: Piece) -> Result:
+        with torch.no_grad():
+            return work(piece)
+
+    if threads < 2:
+        yield from map(alone, pieces)
+        return
+    pool = _pool(torch.get_num_threads())
+    waiting: deque[Future[Result]] = deque()
+    for piece in pieces:
+        waiting.append(pool.submit(alone, piece))
+        if len(waiting) > AHEAD * threads:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def scratch(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Room of this shape for the calling thread alone, until it asks again.
+
+    To ask the system for it anew, block by block, takes longer than to fill it.
+    """
+    kind = (like.dtype, like.device)
+    rooms = _local.__dict__.setdefault("rooms", {})
+    size = math.prod(shape)
+    if kind not in rooms or len(rooms[kind]) < size:
+        rooms[kind] = torch.empty(size, dtype=like.dtype, device=like.device)
+    return rooms[kind][:size].view(*shape)
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    with _lock:
+        if threads not in _pools:
+            pool = ThreadPoolExecutor(threads, "gcgp", initializer=torch.set_num_threads, initargs=(1,))
+            meeting = threading.Barrier(threads)
+            for _ in pool.map(lambda _: meeting.wait(), range(threads)):
+                pass  # all have started, and each has a single thread for torch
+            torch.set_num_threads(threads)  # what they were told also goes for threads that are not born yet
+            _pools[threads] = pool
+        return _pools[threads]
