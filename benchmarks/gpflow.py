@@ -52,7 +52,8 @@ def main() -> None:
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "problem.npz"
-        np.savez(path, **problem(options.batch, options.inducing, options.seed))
+        arrays: dict[str, Any] = problem(options.batch, options.inducing, options.seed)
+        np.savez(path, **arrays)
         for number in range(options.rounds):
             for name, command in contestants.items():
                 runs[name].append(steps([*command, str(path), str(options.steps)]))

@@ -36,7 +36,7 @@ def main() -> None:
     kernel = RBFKernel().requires_grad_(False)
     kernel.lengthscale = 5.0
 
-    rows = 2 * blocks.BLOCK_ELEMENTS // options.inducing
+    rows = 3 * 2**17 // options.inducing
     starts = range(0, total, rows)
     exponents = torch.full((rows, options.inducing), -1.0)
     block = torch.empty(rows, options.inducing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,13 +13,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from gcgp.kernel.base import distance_form, evaluate
-from gcgp.kernel.workers import in_order, scratch
+from gcgp.kernel.workers import in_order, scratch, shares
 from gcgp.patches import Patches
 
-BLOCK_ELEMENTS = 3 << 16
-"""Kernel values computed at a time: 0.75 MB of float32, about a core's second-level cache."""
-BLOCKS_IN_A_PIECE = 8
-"""Blocks that a core takes at a time."""
+BLOCK_ELEMENTS = 1 << 18
+"""Kernel values computed at a time: 1 MB of float32, about a core's second-level cache."""
 BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
 """On a device that is no CPU."""
 BLOCK_ELEMENTS_WITH_GRADIENT = 1 << 22
@@ -56,19 +54,32 @@ class Blocks:
         recomputed = torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *kernel.parameters()))
         if form is None or form.kink or recomputed:
             return cls(lambda a, b: evaluate(kernel, x[a], y[b]), 1.0, recomputed)
-        centre = y.mean(dim=0)
         lengthscale = form.lengthscale.detach().to(x)
-        left = _scaled_with_norms(x.detach(), centre, lengthscale)
-        right = left if y is x else _scaled_with_norms(y.detach(), centre, lengthscale)
+        left = scaled(x, y, lengthscale)
+        right = left if y is x else scaled(y, y, lengthscale)
         scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
-        return _of_products(left, right, form.of_squared_distance, scale)
+        return cls.of_products(left, right, form.of_squared_distance, scale)
 
     @classmethod
-    def gaussian(cls, x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]) -> Blocks:
-        """exp(−½|x − y|²) of rows that have been centred and divided by lengthscales."""
-        nought, one = x.new_zeros(x.shape[1]), x.new_ones(1)
-        left = _scaled_with_norms(x, nought, one)
-        return _of_products(left, left if y is x else _scaled_with_norms(y, nought, one), None, 1.0)
+    def of_products(
+        cls,
+        left: Float[Tensor, "P dim_plus_2"],
+        right: Float[Tensor, "Q dim_plus_2"],
+        of_squared_distance: Callable[[Tensor], Tensor] | None = None,
+        scale: Tensor | float = 1.0,
+    ) -> Blocks:
+        """Blocks of rows that `scaled` made: −½|x−y|² = x·y − ½|y|² − ½|x|² is one product of them."""
+        columns = right[:, [*range(right.shape[1] - 2), -1, -2]].T.contiguous()
+
+        def exponents(a: Rows, b: Rows) -> Tensor:
+            x, y = left[a], columns[:, b] if isinstance(b, slice) else columns.T[b].mT
+            return torch.matmul(x, y, out=scratch((*x.shape[:-1], y.shape[-1]), x))
+
+        def values(a: Rows, b: Rows) -> Tensor:
+            product = exponents(a, b)
+            return product.exp_() if of_squared_distance is None else of_squared_distance(product.mul_(-2.0))
+
+        return cls(values, scale, exponents=exponents if of_squared_distance is None else None)
 
     def piece(self, function: Callable[[], Tensor]) -> Tensor:
         """What `function` makes of blocks, computed again in the backward pass."""
@@ -83,21 +94,21 @@ class Blocks:
         kind = torch.float64 if quick else patches.values.dtype
         size = max(1, block_elements(patches.values) // max(width, 1))
 
-        def of_piece(piece: slice) -> tuple[slice, Tensor]:
-            first, last = int(signal_of[piece.start]), int(signal_of[piece.stop - 1])
+        def of_share(share: Sequence[slice]) -> tuple[slice, Tensor]:
+            first, last = int(signal_of[share[0].start]), int(signal_of[share[-1].stop - 1])
             sums = torch.zeros(last + 1 - first, width, dtype=kind, device=patches.values.device)
-            own, m = signal_of[piece] - first, patches.multiplicity[piece]
-            for part in cut(len(m), size):
-                rows = slice(piece.start + part.start, piece.start + part.stop)
+            for part in share:
+                own, m = signal_of[part] - first, patches.multiplicity[part]
                 if quick and self.exponents is not None:
-                    add_exponentials(self.exponents(rows, columns), m[part], own[part], sums)
+                    add_exponentials(self.exponents(part, columns), m, own, sums)
                 else:
-                    _add_segments(self.values(rows, columns), m[part], own[part], sums)
+                    _add_segments(self.values(part, columns), m, own, sums)
             return slice(first, last + 1), sums
 
         out = torch.zeros(len(patches), width, dtype=kind, device=patches.values.device)
-        for signals, sums in in_order(of_piece, cut(total, BLOCKS_IN_A_PIECE * size)):
-            out[signals] += sums
+        if total:
+            for signals, sums in in_order(of_share, shares(cut(total, size))):
+                out[signals] += sums
         return out.to(patches.values.dtype)
 
     def _traced_sums(
@@ -149,32 +160,13 @@ def _add_segments(
         out[n].addmv_(block[a:b].T, m[a:b])
 
 
-def _of_products(
-    left: Float[Tensor, "P dim_plus_2"],
-    right: Float[Tensor, "Q dim_plus_2"],
-    of_squared_distance: Callable[[Tensor], Tensor] | None,
-    scale: Tensor | float,
-) -> Blocks:
-    """−½|x−y|² = x·y − ½|x|² − ½|y|²: both norms are two more columns of the product."""
-    columns = right[:, [*range(right.shape[1] - 2), -1, -2]].T.contiguous()
-
-    def exponents(a: Rows, b: Rows) -> Tensor:
-        x, y = left[a], columns[:, b] if isinstance(b, slice) else columns.T[b].mT
-        return torch.matmul(x, y, out=scratch((*x.shape[:-1], y.shape[-1]), x))
-
-    def values(a: Rows, b: Rows) -> Tensor:
-        product = exponents(a, b)
-        return product.exp_() if of_squared_distance is None else of_squared_distance(product.mul_(-2.0))
-
-    return Blocks(values, scale, exponents=exponents if of_squared_distance is None else None)
-
-
-def _scaled_with_norms(
-    x: Float[Tensor, "P dim"], centre: Float[Tensor, "dim"], lengthscale: Float[Tensor, "..."]
+def scaled(
+    x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"], lengthscale: Float[Tensor, "..."]
 ) -> Float[Tensor, "P dim_plus_2"]:
-    """(x − centre) / lengthscale, then minus half the squared norm of that, then 1, side by side."""
-    dim = x.shape[1]
+    """x around the mean of y, over the lengthscale; then 1; then minus half the squared norm of that."""
+    dim, x, lengthscale = x.shape[1], x.detach(), lengthscale.detach()
     rows = x.new_ones(len(x), dim + 2)
-    torch.addcmul(-centre / lengthscale, x, (1 / lengthscale).expand(dim), out=rows[:, :dim])
-    rows[:, dim] = -0.5 * rows[:, :dim].square().sum(dim=1)
+    own = rows[:, :dim]
+    torch.addcmul(-y.detach().mean(dim=0) / lengthscale, x, (1 / lengthscale).expand(dim), out=own)
+    torch.mul(torch.linalg.vecdot(own, own), -0.5, out=rows[:, dim + 1])
     return rows

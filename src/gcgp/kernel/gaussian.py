@@ -5,16 +5,20 @@ By hand because autograd makes six arrays of a block, where a loop and three pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.kernel.blocks import Blocks, add_exponentials, block_elements, compiled, cut
-from gcgp.kernel.workers import in_order
+from gcgp.kernel.blocks import Blocks, add_exponentials, block_elements, compiled, cut, scaled
+from gcgp.kernel.workers import in_order, shares
 from gcgp.patches import Patches
+
+Batch = tuple[Tensor, Tensor, Tensor]
+"""Signals, their rows, side by side, and which of these rows are not just filling."""
 
 
 class GaussianSums(torch.autograd.Function):
@@ -31,9 +35,9 @@ class GaussianSums(torch.autograd.Function):
     ) -> Float[Tensor, "N M"]:
         """The sums, by signals."""
         ctx.save_for_backward(x, m, y, lengthscale, offsets)
-        x, y = _centred(x, y, lengthscale)
-        patches = Patches(x, m.detach(), offsets, torch.arange(len(x)))
-        return Blocks.gaussian(x, y).sums(patches, slice(None), len(y))
+        left, right = scaled(x, y, lengthscale), scaled(y, y, lengthscale)
+        patches = Patches(x.detach(), m.detach(), offsets, torch.arange(len(x)))
+        return Blocks.of_products(left, right).sums(patches, slice(None), len(y))
 
     @staticmethod
     def backward(
@@ -45,25 +49,29 @@ class GaussianSums(torch.autograd.Function):
         """
         x, m, y, lengthscale, offsets = ctx.saved_tensors
         for_x, for_m, for_y, for_lengthscale, _ = ctx.needs_input_grad
-        x, y = _centred(x, y, lengthscale)
-        blocks = Blocks.gaussian(x, y)
+        left, right = scaled(x, y, lengthscale), scaled(y, y, lengthscale)
+        blocks = Blocks.of_products(left, right)
         signal_of = Patches(x, m, offsets, torch.arange(len(x))).signal_of
-        x_and_one, y_and_one = _with_one(x), _with_one(y)
-        pulled_x = torch.empty_like(x) if for_x else None
+        x, y, x_and_one, y_and_one = left[:, :-2], right[:, :-2], left[:, :-1], right[:, :-1]
+        pulled_x = x.new_empty(x.shape) if for_x else None
         pulled_m = torch.empty_like(m)
         moments = torch.zeros(y_and_one.shape, dtype=torch.float64, device=y.device)
         gradient = gradient.contiguous()
 
-        def pulled(part: slice) -> Tensor:
-            assert blocks.exponents is not None
-            weights = blocks.exponents(part, slice(None))
-            _weigh_exponentials(weights, gradient, signal_of[part], m[part], pulled_m[part])
-            if pulled_x is not None:
-                sums = weights @ y_and_one
-                pulled_x[part] = sums[:, :-1] - sums[:, -1:] * x[part]
-            return weights.T @ x_and_one[part]
+        def of_share(share: Sequence[slice]) -> Tensor:
+            moments = torch.zeros(y_and_one.shape, dtype=torch.float64, device=y.device)
+            for part in share:
+                assert blocks.exponents is not None
+                weights = blocks.exponents(part, slice(None))
+                _weigh_exponentials(weights, gradient, signal_of[part], m[part], pulled_m[part])
+                if pulled_x is not None:
+                    sums = weights @ y_and_one
+                    pulled_x[part] = sums[:, :-1] - sums[:, -1:] * x[part]
+                moments += weights.T @ x_and_one[part]
+            return moments
 
-        for share in in_order(pulled, cut(len(x), block_elements(x) // max(1, len(y)))):
+        parts = cut(len(x), block_elements(x) // max(1, len(y)))
+        for share in in_order(of_share, shares(parts)):
             moments += share
         columns, rows = moments[:, -1:], (m * pulled_m).double()
         pulled_lengthscale = None
@@ -97,8 +105,9 @@ class GaussianDoubleSums(torch.autograd.Function):
         offsets: Int[Tensor, "N_plus_1"],
     ) -> Float[Tensor, "N"]:
         """The sums, by signals."""
-        x, m = x.detach(), m.detach()
-        blocks, counts = Blocks.gaussian(x, x), offsets.diff()
+        left, m = scaled(x, x, x.new_ones(1)), m.detach()
+        x = left[:, :-2]
+        blocks, counts = Blocks.of_products(left, left), offsets.diff()
         large = counts * counts > block_elements(x)
         out = torch.zeros(len(counts), dtype=torch.float64, device=x.device)
         small = torch.nonzero(~large)[:, 0]
@@ -107,18 +116,25 @@ class GaussianDoubleSums(torch.autograd.Function):
         rest = torch.nonzero(large)[:, 0].tolist()
         traced = any(ctx.needs_input_grad[:2])
         if not traced:
-            sums = in_order(lambda batch: _small_sums(blocks, batch[1], batch[2], m), batches)
+
+            def sums_of(share: Sequence[Batch]) -> list[Tensor]:
+                return [_small_sums(blocks, rows, inside, m) for _, rows, inside in share]
+
+            sums = chain.from_iterable(in_order(sums_of, shares(batches)))
             for (signals, _, _), own in zip(batches, sums, strict=True):
                 out[signals] = own
             for n in rest:
                 out[n] = _large_sum(blocks, m, int(offsets[n]), int(offsets[n + 1]))
             return out.to(x.dtype)
         moments = torch.zeros(len(x), x.shape[1] + 1, dtype=x.dtype, device=x.device)
-        weighted = _with_one(x) * m[:, None]
-        for part, own in in_order(
-            lambda batch: _small_moments(blocks, batch[1], batch[2], weighted), batches
-        ):
-            moments[part] = own
+        weighted = left[:, :-1] * m[:, None]
+
+        def add_moments(share: Sequence[Batch]) -> None:
+            for _, rows, inside in share:
+                moments[rows[inside]] = _small_moments(blocks, rows, inside, weighted)
+
+        for _ in in_order(add_moments, shares(batches)):
+            pass
         for n in rest:
             _add_large_moments(blocks, weighted, int(offsets[n]), int(offsets[n + 1]), moments)
         signal_of = Patches(x, m, offsets, torch.arange(len(x))).signal_of
@@ -170,11 +186,10 @@ def _small_sums(
 
 def _small_moments(
     blocks: Blocks, rows: Int[Tensor, "b P"], inside: Tensor, weighted: Float[Tensor, "total dim_plus_1"]
-) -> tuple[Int[Tensor, "r"], Float[Tensor, "r dim_plus_1"]]:
-    """Rows that are not just filling, and Σ_j m_j k_ij (x_j, 1) of each."""
+) -> Float[Tensor, "r dim_plus_1"]:
+    """Σ_j m_j k_ij (x_j, 1) of each row that is not just filling."""
     others = weighted[rows].mul_(inside[..., None])
-    moments = blocks.values(rows, rows) @ others
-    return rows[inside], moments[inside]
+    return (blocks.values(rows, rows) @ others)[inside]
 
 
 def _pairs(first: int, last: int, elements: int) -> list[tuple[slice, slice]]:
@@ -199,8 +214,11 @@ def _large_sum(blocks: Blocks, m: Float[Tensor, "total"], first: int, last: int)
             total = sums[0] @ m[b].double()
         return total if a == b else 2 * total
 
-    parts = list(in_order(of_pair, _pairs(first, last, block_elements(m))))
-    return torch.stack(parts).sum()
+    def of_share(share: Sequence[tuple[slice, slice]]) -> Tensor:
+        return torch.stack([of_pair(pair) for pair in share]).sum()
+
+    pairs = _pairs(first, last, block_elements(m))
+    return torch.stack(list(in_order(of_share, shares(pairs)))).sum()
 
 
 def _add_large_moments(
@@ -221,18 +239,6 @@ def _add_large_moments(
         moments[a] += of_a
         if a != b:
             moments[b] += of_b
-
-
-def _centred(
-    x: Float[Tensor, "P dim"], y: Float[Tensor, "M dim"], lengthscale: Float[Tensor, "..."]
-) -> tuple[Float[Tensor, "P dim"], Float[Tensor, "M dim"]]:
-    """Both divided by the lengthscale, with y around 0."""
-    shift, rate = -y.detach().mean(dim=0) / lengthscale.detach(), 1 / lengthscale.detach()
-    return torch.addcmul(shift, x.detach(), rate), torch.addcmul(shift, y.detach(), rate)
-
-
-def _with_one(x: Float[Tensor, "P dim"]) -> Float[Tensor, "P dim_plus_1"]:
-    return torch.cat([x, x.new_ones(len(x), 1)], dim=1)
 
 
 def _weigh_exponentials(

@@ -83,8 +83,7 @@ def kff_diagonal(
         return torch.stack(parts).mean(dim=0)
     form = distance_form(kernel)
     if form is not None and form.of_squared_distance is None:
-        x = patches.values
-        x = (x - x.detach().mean(dim=0)) / form.lengthscale.to(x)
+        x = patches.values / form.lengthscale.to(patches.values)
         return GaussianDoubleSums.apply(x, patches.multiplicity, patches.offsets) * form.scale
     return _double_sums(kernel, patches, patches.values)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from gcgp.kernel.base import distance_form
 from gcgp.kernel.blocks import add_exponentials, block_elements, compiled, cut, segments
 from gcgp.kernel.correlation import Correlation
 from gcgp.kernel.rotations import RotationPooled
-from gcgp.kernel.workers import in_order
+from gcgp.kernel.workers import in_order, shares
 from gcgp.patches import Patches
 
 
@@ -52,25 +52,27 @@ class Turning:
         width = self.correlation.right[:, :, columns].shape[2]
         signal_of, m = patches.signal_of, patches.multiplicity
 
-        def of_block(block: slice) -> tuple[slice, Tensor]:
-            part = slice(start + block.start, start + block.stop)
-            first, last = int(signal_of[part.start]), int(signal_of[part.stop - 1])
+        def of_share(share: Sequence[slice]) -> tuple[slice, Tensor]:
+            first, last = int(signal_of[start + share[0].start]), int(signal_of[start + share[-1].stop - 1])
             sums = torch.zeros(last + 1 - first, width, dtype=torch.float64)
-            exponents = self.correlation.exponents(part, columns, turns).flatten(0, 1)
-            factor = (weights[:, None] * m[part]).flatten()
-            own = (signal_of[part] - first).repeat(len(weights))
-            h = self.of_squared_distance
-            if h is None and compiled(exponents):
-                add_exponentials(exponents, factor, own, sums)
-            else:
-                values = exponents.exp_() if h is None else h(exponents.mul_(-2.0).clamp_min_(0.0))
-                sums.index_add_(0, own, (values * factor[:, None]).double())
+            for block in share:
+                part = slice(start + block.start, start + block.stop)
+                exponents = self.correlation.exponents(part, columns, turns).flatten(0, 1)
+                factor = (weights[:, None] * m[part]).flatten()
+                own = (signal_of[part] - first).repeat(len(weights))
+                h = self.of_squared_distance
+                if h is None and compiled(exponents):
+                    add_exponentials(exponents, factor, own, sums)
+                else:
+                    values = exponents.exp_() if h is None else h(exponents.mul_(-2.0).clamp_min_(0.0))
+                    sums.index_add_(0, own, (values * factor[:, None]).double())
             return slice(first, last + 1), sums
 
         out = torch.zeros(len(patches), width, dtype=torch.float64)
-        size = block_elements(m) // max(1, width * len(weights))
-        for signals, sums in in_order(of_block, cut(stop - start, size)):
-            out[signals] += sums
+        parts = cut(stop - start, block_elements(m) // max(1, width * len(weights)))
+        if parts:
+            for signals, sums in in_order(of_share, shares(parts)):
+                out[signals] += sums
         return out
 
     def diagonal(

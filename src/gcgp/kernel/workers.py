@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -20,9 +20,6 @@ from torch import Tensor
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
-AHEAD = 2
-"""So many pieces for each thread are begun before the first of their results has been taken."""
-
 _local = threading.local()
 _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
@@ -30,10 +27,7 @@ os.register_at_fork(after_in_child=_pools.clear)  # threads do not live on in a 
 
 
 def in_order(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterator[Result]:
-    """The results of all pieces, in their order, by as many threads as torch has; without gradients.
-
-    What is made of the results in their order does not depend on how many threads there are.
-    """
+    """The results of all pieces, in their order, by as many threads as torch has; without gradients."""
     threads = min(torch.get_num_threads(), len(pieces))
 
     def alone(piece: Piece) -> Result:
@@ -43,14 +37,17 @@ def in_order(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterat
     if threads < 2:
         yield from map(alone, pieces)
         return
-    pool = _pool(torch.get_num_threads())
-    waiting: deque[Future[Result]] = deque()
-    for piece in pieces:
-        waiting.append(pool.submit(alone, piece))
-        if len(waiting) > AHEAD * threads:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+    yield from _pool(torch.get_num_threads()).map(alone, pieces)
+
+
+def shares(pieces: Sequence[Piece]) -> list[Sequence[Piece]]:
+    """The pieces in as many runs of about equal length as torch has threads.
+
+    To hand out piece by piece takes longer: every time two threads have to agree who goes on.
+    """
+    count = max(1, min(torch.get_num_threads(), len(pieces)))
+    ends = [len(pieces) * k // count for k in range(count + 1)]
+    return [pieces[a:b] for a, b in pairwise(ends)]
 
 
 def scratch(shape: Sequence[int], like: Tensor) -> Tensor:
