@@ -11,7 +11,9 @@ on one split of 30 meshes.
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 
 from benchmarks.timing import report
 from gcgp import GCGPClassifier, GeometryVectors
+from gcgp.domain.whole_file import whole_file
 from gcgp.surface.assembly import resolve_weightings
 from gcgp.surface.mesh_folders import FaustMeshes, load_faust
 from gcgp.surface.metrics import Scores, peak_memory
@@ -38,6 +41,9 @@ def main() -> None:
     parser.add_argument("--weightings", nargs="+", default=["diffusion", "polar"])
     parser.add_argument("--train-poses", type=int, default=7)
     parser.add_argument("--splits", type=int, default=30)
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="keeps each split there, and goes on after those it has"
+    )
     options = parser.parse_args()
     rows: dict[str, str] = {}
     results: dict[str, Any] = {"train_poses": options.train_poses, "splits": options.splits, "runs": []}
@@ -48,7 +54,7 @@ def main() -> None:
         for weighting in options.weightings:
             run = {"vertices": vertices, "weighting": weighting, "paper_error": PAPER.get(vertices)}
             run |= charting(data, weighting)
-            run |= splits(data, weighting, options.splits, options.train_poses)
+            run |= splits(data, weighting, options.splits, options.train_poses, options.resume)
             results["runs"].append(run)
             rows[f"{vertices} vertices, {weighting}"] = (
                 f"{run['error']:.2%} ± {run['interval']:.2%}  NLL {run['nll']:.3f}  "
@@ -73,20 +79,23 @@ def charting(data: FaustMeshes, weighting: str) -> dict[str, float]:
     return {"seconds_spectra": described - start, "seconds_charts": time.perf_counter() - described}
 
 
-def splits(data: FaustMeshes, weighting: str, count: int, train_poses: int) -> dict[str, Any]:
+def splits(
+    data: FaustMeshes, weighting: str, count: int, train_poses: int, resume: Path | None
+) -> dict[str, Any]:
     """Mean error over splits, half the width of its 95 % interval, and the rest."""
+    kept: dict[str, Any] = json.loads(resume.read_text()) if resume is not None and resume.exists() else {}
     scores, seconds, confusions = [], [], np.zeros((10, 10), dtype=int)
     for split in range(count):
-        rng = np.random.default_rng(split)
-        order = np.concatenate([10 * person + rng.permutation(10) for person in range(10)]).reshape(10, 10)
-        train, test = order[:, :train_poses].ravel(), order[:, -TEST_POSES:].ravel()
-        model = make_pipeline(GeometryVectors(), GCGPClassifier(weighting, random_state=split))
-        start = time.perf_counter()
-        model.fit([data.meshes[i] for i in train], data.labels[train])
-        seconds.append(time.perf_counter() - start)
-        probabilities = model.predict_proba([data.meshes[i] for i in test])
-        scores.append(Scores.of(probabilities, data.labels[test]))
-        np.add.at(confusions, (data.labels[test], probabilities.argmax(axis=1)), 1)
+        size = data.meshes[0].vertices.shape[0]
+        name = f"{size} vertices, {weighting}, {train_poses} poses, split {split}"
+        if name not in kept:
+            kept[name] = one_split(data, weighting, split, train_poses)
+            if resume is not None:
+                with whole_file(resume) as part:
+                    part.write_text(json.dumps(kept, indent=2) + "\n")
+        scores.append(Scores(**kept[name]["scores"]))
+        seconds.append(kept[name]["seconds"])
+        np.add.at(confusions, (kept[name]["truth"], kept[name]["guess"]), 1)
         print(f"  split {split + 1} of {count}: {scores[-1].error:.1%}, fit {seconds[-1]:.0f} s", flush=True)
     errors = np.array([score.error for score in scores])
     return {
@@ -97,6 +106,23 @@ def splits(data: FaustMeshes, weighting: str, count: int, train_poses: int) -> d
         "ece": float(np.mean([score.ece for score in scores])),
         "seconds_fit": float(np.mean(seconds)),
         "confusions": confusions.tolist(),
+    }
+
+
+def one_split(data: FaustMeshes, weighting: str, split: int, train_poses: int) -> dict[str, Any]:
+    rng = np.random.default_rng(split)
+    order = np.concatenate([10 * person + rng.permutation(10) for person in range(10)]).reshape(10, 10)
+    train, test = order[:, :train_poses].ravel(), order[:, -TEST_POSES:].ravel()
+    model = make_pipeline(GeometryVectors(), GCGPClassifier(weighting, random_state=split))
+    start = time.perf_counter()
+    model.fit([data.meshes[i] for i in train], data.labels[train])
+    seconds = time.perf_counter() - start
+    probabilities = model.predict_proba([data.meshes[i] for i in test])
+    return {
+        "scores": asdict(Scores.of(probabilities, data.labels[test])),
+        "seconds": seconds,
+        "truth": data.labels[test].tolist(),
+        "guess": probabilities.argmax(axis=1).tolist(),
     }
 
 

@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from benchmarks.timing import best_seconds, report
-from gcgp.kernel import blocks, sums
+from gcgp.kernel import sums
 from gcgp.patches import Patches
 
 
