@@ -41,6 +41,7 @@ CHECKED = [
     "gcgp.surface.convolutional_gp",
     "gcgp.surface.datasets",
     "gcgp.surface.demo",
+    "gcgp.surface.fitting",
     "gcgp.surface.mesh_pictures",
     "gcgp.surface.metrics",
     "gcgp.surface.model_file",

@@ -254,8 +254,8 @@ def test_images_of_another_size_work_where_size_does_not_matter(images_and_label
 
 
 def test_more_classes_than_the_trial_signals_show(monkeypatch):
-    monkeypatch.setattr("gcgp.surface.convolutional_gp.TRIAL_SIGNALS", 10)
-    monkeypatch.setattr("gcgp.surface.convolutional_gp.SCORED_SIGNALS", 5)
+    monkeypatch.setattr("gcgp.surface.fitting.TRIAL_SIGNALS", 10)
+    monkeypatch.setattr("gcgp.surface.fitting.SCORED_SIGNALS", 5)
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 20
     images = 0.05 * rng.random((60, 5, 5)) + labels[:, None, None]

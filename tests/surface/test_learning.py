@@ -56,7 +56,7 @@ def test_what_makes_the_model_worse_is_not_kept(digits, monkeypatch):
         return replace(state, scales=scales)
 
     plain = GCGPClassifier("diffusion", **SMALL).fit(*digits)
-    monkeypatch.setattr("gcgp.surface.convolutional_gp.learn", worse)
+    monkeypatch.setattr("gcgp.surface.fitting.learn", worse)
     model = GCGPClassifier("diffusion", learn=True, **SMALL).fit(*digits)
     lengthscales = [m.features_.terms[0].kernel.base.lengthscale.flatten().tolist() for m in (model, plain)]
     assert lengthscales[0] == lengthscales[1]
@@ -105,7 +105,7 @@ def test_values_never_fall_within_a_stage(digits, objective, optimiser):
 
 
 def test_with_more_signals_than_the_trial_it_ends_on_all_of_them(digits, monkeypatch):
-    monkeypatch.setattr("gcgp.surface.convolutional_gp.TRIAL_SIGNALS", 30)
+    monkeypatch.setattr("gcgp.surface.fitting.TRIAL_SIGNALS", 30)
     monkeypatch.setattr(learning, "MIDDLE_SIGNALS", 45)
     model = GCGPClassifier("diffusion", learn=["lengthscale"], **SMALL).fit(*digits)
     assert {step.stage for step in model.history_} == {"trial", "more", "all", "check"}

@@ -66,10 +66,16 @@ def scratch(shape: Sequence[int], like: Tensor) -> Tensor:
 def _pool(threads: int) -> ThreadPoolExecutor:
     with _lock:
         if threads not in _pools:
-            pool = ThreadPoolExecutor(threads, "gcgp", initializer=torch.set_num_threads, initargs=(1,))
+            pool = ThreadPoolExecutor(threads, "gcgp", initializer=_begin)
             meeting = threading.Barrier(threads)
             for _ in pool.map(lambda _: meeting.wait(), range(threads)):
                 pass  # all have started, and each has a single thread for torch
             torch.set_num_threads(threads)  # what they were told also goes for threads that are not born yet
             _pools[threads] = pool
         return _pools[threads]
+
+
+def _begin() -> None:
+    """One thread for torch. It is asked once, because else the thread would still take on a later number."""
+    torch.set_num_threads(1)
+    torch.get_num_threads()

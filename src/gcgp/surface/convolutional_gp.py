@@ -3,54 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from gcgp.domain import Grids, Meshes, Signals
+from gcgp.domain import Grids, Signals
 from gcgp.domain.chart import unknown_option
-from gcgp.inference import Features, GaussianRegression, Posterior, Statistics, Term
+from gcgp.inference import Features, Posterior, Statistics
 from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.climbing import OPTIMISERS, History, Step
-from gcgp.inference.dirichlet import FINE_STEPS
 from gcgp.inference.features import Chunk
 from gcgp.inference.selection import Choice, Point, Sample
-from gcgp.inference.softmax import normal_draws
-from gcgp.inference.variational import Observed
 from gcgp.kernel.base import NAMES as KERNELS
 from gcgp.kernel.convolutional import AGGREGATES
 from gcgp.kernel.inducing import METHODS
-from gcgp.patches import Convolution
 from gcgp.patches.convolution import runs
-from gcgp.surface.assembly import Draft, resolve_weightings
+from gcgp.surface.fitting import DTYPES, Fitting
 from gcgp.surface.inputs import as_bytes, as_signals
-from gcgp.surface.learning import DEFAULT, OBJECTIVES, State, Task, check_names, learn, names_to_learn, teller
-from gcgp.surface.tuning import TrialLoss, sample_of, tune
-from gcgp.surface.variational import INFERENCES, as_in_the_paper, naturally, run_name
-from gcgp.weighting import Weighting
-
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
-TRIAL_SIGNALS = 1_000
-"""Training signals on which lengthscales, variance and α_ε are tried."""
-SCORED_SIGNALS = 500
-"""How many of these, half at the most, are left out in turn to score a choice."""
-TRIAL_INDUCING = 300
-TRIAL_DRAWS = 128
-"""Draws behind a probability while α_ε and the variance are searched; predictions take 512."""
-LEARNING_MUST_GAIN = 0.01
-"""What was learned is kept if it lowers the loss by this much (nats a signal)."""
-DIAGONAL_DRAWS = 128
-"""Patches of a training signal that are drawn for its prior variance; with fewer patches, all count."""
+from gcgp.surface.job import Job
+from gcgp.surface.learning import OBJECTIVES, names_to_learn, teller
+from gcgp.surface.variational import INFERENCES, run_name
 
 
 @dataclass(frozen=True)
@@ -74,22 +56,6 @@ class VertexEvidence:
         number = range(len(self))[signal]
         rows = slice(self.offsets[number], self.offsets[number + 1])
         return self.mean[rows], self.std[rows]
-
-
-@dataclass(frozen=True)
-class Job:
-    """One fit: its data, its random numbers, and who hears how far it is."""
-
-    signals: Signals
-    group: Int[Tensor, "N"]
-    """Class of each signal, or 0 in regression."""
-    targets: Float[Tensor, "N"]
-    """In regression; 1 for classes."""
-    groups: int
-    rng: np.random.Generator
-    history: History
-    checkpoint: Checkpoint | None
-    bar: Any
 
 
 class ConvolutionalGP(BaseEstimator):
@@ -240,42 +206,19 @@ class ConvolutionalGP(BaseEstimator):
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
             raise ValueError(f"signal {n}: not on the domain of signal 0, as vertex_weights need it to be")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31, size=4))
-        history = History(tell=teller(self.verbose))
         checkpoint = None
         if self.checkpoint is not None:
             options = self.get_params(deep=False)
             checkpoint = Checkpoint(self.checkpoint, run_name(options, signals, group, targets))
+        history = History(tell=teller(self.verbose))
         labels, t = torch.from_numpy(group), torch.from_numpy(targets)
+        job = Job(signals, labels, t, groups, as_bytes(self.memory_limit), rng, history, checkpoint)
         with self._bar(len(signals)) as bar:
-            job = Job(signals, labels, t, groups, rng, history, checkpoint, bar)
-            bar.set_description("lengthscales")
-            trial = rng.permutation(len(signals))[: self._trial_size(signals)]
-            drafts = self._drafts(signals[trial], rng)
-            few = min(int(self.n_inducing), TRIAL_INDUCING)
-            loss = self._trial_loss(job, trial, few)
-            tuned = tune(drafts, self.lengthscale, self.location, loss)
-            start = loss.last
-            state = State(tuned.drafts, tuned.lengthscales, 1.0, 1.0)
-            names = names_to_learn(self.learn, self._likelihood_parameter)
-            if names:
-                check_names(self.learn, state, self._likelihood_parameter)
-            if names and self.optimiser != "paper":
-                bar.set_description("learning")
-                # Random numbers of its own: what is not kept of learning then leaves no trace.
-                apart = replace(job, rng=rng.spawn(1)[0])
-                state, start = self._learned(state, start, loss, apart, trial)
-            inducing = state.inducing or [
-                draft.inducing(scales, int(self.n_inducing), self.inducing, rng)
-                for draft, scales in zip(state.drafts, state.scales, strict=True)
-            ]
-            terms = [
-                draft.term(scales, patches)
-                for draft, scales, patches in zip(state.drafts, state.scales, inducing, strict=True)
-            ]
-            if self.optimiser == "paper":
-                choice = self._as_in_the_paper(job, state, terms, loss)
-            else:
-                choice = self._solved(job, terms, trial[: state.drafts[0].scored], start)
+            fitted = Fitting(self, job, bar).run()
+        self.features_, self.posterior_, self.bound_ = fitted.features, fitted.posterior, fitted.bound
+        self.variance_ = float(fitted.posterior.variance)
+        if fitted.start_weightings is not None:
+            self.start_weightings_ = fitted.start_weightings
         self.history_ = history.steps
         self.n_iter_ = max(1, len(self.history_))
         self.domain_ = type(signals.domains).__name__
@@ -284,203 +227,7 @@ class ConvolutionalGP(BaseEstimator):
         self.image_shape_ = None
         if fixed and isinstance(signals.domains, Grids) and len(signals.domains) == 1:
             self.image_shape_ = tuple(signals.domains.shapes[0].tolist())
-        return choice
-
-    def _trial_size(self, signals: Signals) -> int:
-        memory = as_bytes(self.memory_limit)
-        weightings = resolve_weightings(self.weighting, signals)
-        width = sum(w.bins * (signals.channels + 1) + 3 for w in weightings) * DTYPES[self.dtype].itemsize
-        return max(2, min(TRIAL_SIGNALS, int(memory / (width * signals.vertex_counts.mean() * 4))))
-
-    def _drafts(self, trial: Signals, rng: np.random.Generator) -> list[Draft]:
-        """One draft for each weighting, with location and mass as asked for."""
-        coordinates = trial.domains.locations is not None
-        tunable = isinstance(self.kernel, str)
-        location = (coordinates and tunable) if self.location == "auto" else bool(self.location)
-        on_meshes = isinstance(trial.domains, Meshes)
-        mass = (not coordinates and not on_meshes and tunable) if self.mass == "auto" else bool(self.mass)
-        areas = on_meshes if self.areas == "auto" else bool(self.areas)
-        dtype = DTYPES[self.dtype]
-        weights = self.vertex_weights
-        if weights is not None:
-            weights = torch.as_tensor(np.asarray(weights), dtype=dtype).reshape(-1)
-            if not torch.isfinite(weights).all():
-                place = int(torch.argmin(torch.isfinite(weights).int()))
-                raise ValueError(f"vertex_weights[{place}] is {float(weights[place])}; it must be finite")
-        return [
-            Draft.make(
-                Convolution(
-                    weighting.to(dtype).requires_grad_(False), self.chart, mass, location, areas, dtype
-                ),
-                trial,
-                max(1, min(SCORED_SIGNALS, len(trial) // 2)),
-                self.kernel,
-                self.aggregate,
-                weights,
-                self._pools(weighting, on_meshes),
-                as_bytes(self.memory_limit),
-                rng,
-            )
-            for weighting in resolve_weightings(self.weighting, trial)
-        ]
-
-    def _pools(self, weighting: Weighting, on_meshes: bool) -> bool:
-        """Whether the kernel is averaged over rotations of patches of this weighting."""
-        possible = weighting.rotations is not None
-        if self.pool_rotations is True and not possible:
-            raise ValueError(
-                f"pool_rotations=True: {weighting!r} has no equally spaced directions to turn by"
-            )
-        return possible and (on_meshes if self.pool_rotations == "auto" else bool(self.pool_rotations))
-
-    def _trial_loss(self, job: Job, trial: Int[np.ndarray, "n"], inducing: int) -> TrialLoss:
-        """The loss of a model of the trial signals with so many inducing patches."""
-        method = "random" if self.inducing == "random" else "k-means++"
-        return TrialLoss(
-            job.group[trial], job.targets[trial], job.groups, inducing, method, self._choose, job.rng
-        )
-
-    def _solved(
-        self, job: Job, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point
-    ) -> Choice[Any]:
-        """The closed form for the given terms and, if that is asked for, natural gradient steps from it."""
-        memory = as_bytes(self.memory_limit)
-        features = Features(terms, memory)
-        job.bar.set_description("features")
-        statistics = Statistics.empty(job.groups, features.size)
-        observed = None
-        if self.inference == "variational":
-            observed = Observed.room(features.size, self._told(job), DTYPES[self.dtype], memory)
-        seed = int(job.rng.integers(2**31))
-        for chunk in features.chunks(job.signals, draws=DIAGONAL_DRAWS, seed=seed, progress=job.bar.update):
-            statistics.add(chunk.features, job.group[chunk.run], job.targets[chunk.run], chunk.residual)
-            if observed is not None:
-                observed.fill(chunk)
-        job.bar.set_description("variance")
-        chunks = list(features.chunks(job.signals[scored]))
-        sample = sample_of(chunks, job.group[scored], job.targets[scored])
-        choice = self._choose(statistics, sample, start, FINE_STEPS)
-        self.features_ = features
-        self.variance_ = choice.variance
-        if observed is None:
-            self.posterior_ = choice.likelihood.posterior(statistics, choice.variance)
-            self.bound_ = float(choice.likelihood.bound(statistics, choice.variance))
-            return choice
-        job.bar.set_description("natural gradient steps")
-        fit = naturally(
-            observed,
-            statistics,
-            choice.likelihood,
-            getattr(self, "likelihood", ""),
-            choice.variance,
-            free_variance=self.variance == "auto",
-            by_bound=self.objective == "bound",
-            history=job.history,
-            checkpoint=job.checkpoint,
-            rng=job.rng,
-        )
-        self.posterior_, self.bound_ = fit.posterior, fit.bound
-        self.variance_ = float(fit.posterior.variance)
-        return choice
-
-    def _as_in_the_paper(self, job: Job, state: State, terms: Sequence[Term], loss: TrialLoss) -> Choice[Any]:
-        """Adam on everything in batches; what was tuned is where it starts."""
-        loss(state.drafts, state.scales)
-        assert loss.choice is not None
-        choice = loss.choice
-        name = self._likelihood_parameter
-        self.start_weightings_ = [draft.convolution.weighting for draft in state.drafts]
-        names = names_to_learn(self.learn, name) or (*DEFAULT, name, "location", "inducing")
-        batch, bar = min(int(self.batch_size), len(job.signals)), job.bar
-        bar.set_description("Adam")
-        bar.total, bar.unit = int(self.max_iter) * -(-len(job.signals) // batch), " steps"
-        found = as_in_the_paper(
-            [(term, draft.columns) for term, draft in zip(terms, state.drafts, strict=True)],
-            job.signals,
-            self._told(job),
-            latents=job.groups,
-            likelihood=getattr(self, "likelihood", None),
-            variance=choice.variance,
-            noise=getattr(choice.likelihood, name),
-            names=self._free(names),
-            epochs=int(self.max_iter),
-            batch=batch,
-            learning_rate=float(self.learning_rate),
-            memory=as_bytes(self.memory_limit),
-            draws=DIAGONAL_DRAWS,
-            seed=int(job.rng.integers(2**31)),
-            history=job.history,
-            checkpoint=job.checkpoint,
-            tell=lambda step: bar.update(step - bar.n),
-        )
-        self.features_ = Features(found.terms, as_bytes(self.memory_limit))
-        self.posterior_, self.bound_ = found.posterior, found.bound
-        self.variance_ = float(found.posterior.variance)
-        if found.noise is not None:
-            return replace(choice, likelihood=GaussianRegression(found.noise))
-        return choice
-
-    def _free(self, names: Sequence[str]) -> list[str]:
-        """The names without those whose value the user has given."""
-        fixed = {key for key in ("variance", self._likelihood_parameter) if getattr(self, key) != "auto"}
-        return [name for name in names if name not in fixed]
-
-    def _told(self, job: Job) -> Num[Tensor, "N"]:
-        """What was observed of each signal: its target, or its class."""
-        return job.targets if self._likelihood is GaussianRegression else job.group
-
-    def _task(self, job: Job, trial: Int[np.ndarray, "n"]) -> Task:
-        """What learning is told."""
-        name = self._likelihood_parameter
-        return Task(
-            job.signals,
-            job.group,
-            job.targets,
-            job.groups,
-            trial,
-            self._likelihood,
-            name,
-            normal_draws(job.groups, TRIAL_DRAWS),
-            self._free(names_to_learn(self.learn, name)),
-            self.objective == "bound",
-            self.optimiser,
-            int(self.max_iter),
-            int(self.n_inducing),
-            min(int(self.n_inducing), TRIAL_INDUCING),
-            self.inducing,
-            as_bytes(self.memory_limit),
-            DIAGONAL_DRAWS,
-            job.history,
-            job.rng,
-            job.checkpoint,
-        )
-
-    def _learned(
-        self, state: State, start: Point, loss: TrialLoss, job: Job, trial: Int[np.ndarray, "n"]
-    ) -> tuple[State, Point]:
-        """What learning makes of the tuned drafts, and where the next search for the likelihood starts.
-
-        What it makes is kept if it is better on the trial signals, with inducing patches from all of them:
-        a climb takes these from some signals and is scored on others, and few signals are not enough for it.
-        """
-        task = self._task(job, trial)
-        loss.rng = job.rng
-        loss(state.drafts, state.scales)
-        assert loss.choice is not None
-        self.start_weightings_ = [draft.convolution.weighting for draft in state.drafts]
-        noise = getattr(loss.choice.likelihood, self._likelihood_parameter)
-        learned = learn(replace(state, variance=loss.choice.variance, noise=noise), task, loss)
-        check = self._trial_loss(job, trial, int(self.n_inducing))
-        check.last = loss.last
-        before = check(state.drafts, state.scales)
-        after = check(learned.drafts, learned.scales)
-        if learned.inducing is not None:  # these the check does not know
-            return learned, check.last
-        worth = after < before - LEARNING_MUST_GAIN
-        job.history.stage = "check"
-        for value in (before, after if worth else before):
-            job.history.add(-value)
-        return (learned, check.last) if worth else (state, start)
+        return fitted.choice
 
     def _chunks(self, signals: Signals, diagonal: bool) -> Iterator[Chunk]:
         with self._bar(len(signals)) as bar:

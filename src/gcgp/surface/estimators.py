@@ -14,7 +14,8 @@ from gcgp.domain.chart import unknown_option
 from gcgp.inference import DirichletClassification, GaussianRegression, Statistics
 from gcgp.inference.selection import Choice, Point, Sample
 from gcgp.inference.softmax import normal_draws
-from gcgp.surface.convolutional_gp import TRIAL_DRAWS, ConvolutionalGP, check_positive
+from gcgp.surface.convolutional_gp import ConvolutionalGP, check_positive
+from gcgp.surface.fitting import TRIAL_DRAWS
 from gcgp.surface.inputs import as_signals, as_targets, encode_labels, labels_of
 from gcgp.surface.variational import LIKELIHOODS, class_likelihood
 

@@ -23,14 +23,14 @@ from torch import Tensor
 
 from gcgp.domain import Signals
 from gcgp.domain.chart import unknown_option
-from gcgp.inference.checkpoint import Checkpoint
-from gcgp.inference.climbing import History, Step, climb
+from gcgp.inference.climbing import Step, climb
 from gcgp.inference.features import Features, Term
 from gcgp.inference.objective import Anchors, ClosedForm, Objective, Scored
 from gcgp.inference.parameters import Knob, Parameters, learnable_names, scalar_knob, term_knobs
 from gcgp.inference.selection import Point, pattern_search
 from gcgp.kernel import RotationPooled
 from gcgp.surface.assembly import Draft, Lengthscales, natural_radii
+from gcgp.surface.job import Job
 from gcgp.surface.tuning import TrialLoss
 from gcgp.weighting import Diffusion, Weighting
 from gcgp.weighting.base import CENTRES, WIDTHS
@@ -57,10 +57,7 @@ FULL_SHARE = 0.1
 class Task:
     """The signals to learn from, how they are scored, and how to climb."""
 
-    signals: Signals
-    group: Int[Tensor, "N"]
-    targets: Float[Tensor, "N"]
-    groups: int
+    job: Job
     trial: Int[np.ndarray, "n"]
     """Numbers of the trial signals, on which drafts are made; the first of them are scored."""
     likelihood: ClosedForm
@@ -75,22 +72,11 @@ class Task:
     inducing: int
     trial_inducing: int
     method: str
-    memory: int
     diagonal_draws: int
-    history: History
-    rng: np.random.Generator
-    checkpoint: Checkpoint | None = None
 
     def part(self, rows: Int[np.ndarray, "n"], inducing: int) -> Task:
         """The task on some of the signals, of which the trial signals are the first."""
-        return replace(
-            self,
-            signals=self.signals[rows],
-            group=self.group[rows],
-            targets=self.targets[rows],
-            trial=np.arange(len(self.trial)),
-            inducing=inducing,
-        )
+        return replace(self, job=self.job.part(rows), trial=np.arange(len(self.trial)), inducing=inducing)
 
 
 @dataclass(frozen=True)
@@ -132,27 +118,27 @@ def check_names(option: Any, state: State, likelihood_parameter: str) -> None:
 
 def learn(state: State, task: Task, loss: TrialLoss) -> State:
     """Zoom, climb on the trial signals, climb on all; if the user interrupts, the best so far is kept."""
-    trial = task.signals[task.trial]
+    trial = task.job.signals[task.trial]
     parts = [("trial", task.part(task.trial, task.trial_inducing), 1.0)]
-    if len(task.signals) > len(trial):
-        others = np.setdiff1d(np.arange(len(task.signals)), task.trial)
-        more = np.concatenate([task.trial, task.rng.permutation(others)[: MIDDLE_SIGNALS - len(trial)]])
+    if len(task.job.signals) > len(trial):
+        others = np.setdiff1d(np.arange(len(task.job.signals)), task.trial)
+        more = np.concatenate([task.trial, task.job.rng.permutation(others)[: MIDDLE_SIGNALS - len(trial)]])
         parts = [(parts[0][0], parts[0][1], 0.5), ("more", task.part(more, task.inducing), 0.5)]
-        if len(task.signals) > len(more):
+        if len(task.job.signals) > len(more):
             parts.append(("all", task, FULL_SHARE))
     interrupted = False
     try:
         starts = [state]
         if any(name in CENTRES for name in task.names):
-            task.history.stage = "zoom"
+            task.job.history.stage = "zoom"
             starts = _neighbourhoods(state, task, trial, loss)
         for stage, part, share in parts:
             iterations = max(1, round(share * task.max_iter / len(starts)))
             climbed = []
             for attempt, start in enumerate(starts):
-                task.history.stage = stage
+                task.job.history.stage = stage
                 after, interrupted = _climbed(start, replace(part, max_iter=iterations), trial, attempt)
-                climbed.append((task.history.steps[-1].value if task.history.steps else 0.0, after))
+                climbed.append((task.job.history.steps[-1].value if task.job.history.steps else 0.0, after))
                 if interrupted:
                     break
             state = max(climbed, key=lambda pair: pair[0])[1]
@@ -162,7 +148,7 @@ def learn(state: State, task: Task, loss: TrialLoss) -> State:
     except KeyboardInterrupt:
         interrupted = True
     if interrupted:
-        steps = len(task.history.steps)
+        steps = len(task.job.history.steps)
         warnings.warn(f"learning was interrupted after {steps} steps; the best so far is kept", stacklevel=2)
     return state
 
@@ -176,11 +162,11 @@ def _neighbourhoods(state: State, task: Task, trial: Signals, loss: TrialLoss) -
     def tried(weightings: Sequence[Weighting]) -> tuple[float, State]:
         drafts, scales = [], []
         for draft, own, weighting in zip(state.drafts, state.scales, weightings, strict=True):
-            drafts.append(draft.remade(weighting, trial, task.memory, task.rng))
+            drafts.append(draft.remade(weighting, trial, task.job.memory, task.job.rng))
             multiple = own["bins"] / draft.medians["bins"]
             scales.append({**own, "bins": multiple * drafts[-1].medians["bins"]})
         result = loss(drafts, scales)
-        task.history.add(-result)
+        task.job.history.add(-result)
         assert loss.choice is not None
         noise = getattr(loss.choice.likelihood, task.likelihood_parameter)
         return result, replace(
@@ -254,7 +240,7 @@ def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[St
     knobs: list[Knob] = []
     count = max(1, int((1 - GIVING) * len(trial)))
     for draft, scales in zip(state.drafts, state.scales, strict=True):
-        rows = replace(draft, scored=count).inducing_rows(scales, task.inducing, task.method, task.rng)
+        rows = replace(draft, scored=count).inducing_rows(scales, task.inducing, task.method, task.job.rng)
         rows = rows[draft.trial.vertices[rows].argsort()]
         term = draft.term(scales, draft.trial.values[rows])
         term, own = loosened(term, task.names, draft.columns)
@@ -271,14 +257,14 @@ def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[St
         if name in task.names:
             knobs.append(scalar_knob(name, logarithm))
     parameters = Parameters(knobs)
-    others = np.setdiff1d(np.arange(len(task.signals)), task.trial[count:])
-    scored = torch.from_numpy(np.sort(task.rng.permutation(others)[:MOST_SCORED]))
+    others = np.setdiff1d(np.arange(len(task.job.signals)), task.trial[count:])
+    scored = torch.from_numpy(np.sort(task.job.rng.permutation(others)[:MOST_SCORED]))
     objective = Objective(
-        Features(terms, task.memory),
-        task.signals,
-        task.group,
-        task.targets,
-        task.groups,
+        Features(terms, task.job.memory),
+        task.job.signals,
+        task.job.group,
+        task.job.targets,
+        task.job.groups,
         task.likelihood,
         log_noise,
         log_variance,
@@ -286,7 +272,7 @@ def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[St
         anchors,
         None if task.by_bound else Scored(scored, task.softmax_draws),
         task.diagonal_draws,
-        seed=int(task.rng.integers(2**31)),
+        seed=int(task.job.rng.integers(2**31)),
     )
     best, interrupted = climb(
         objective,
@@ -294,14 +280,16 @@ def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[St
         bounds=parameters.bounds,
         optimiser=task.optimiser,
         max_iter=task.max_iter,
-        history=task.history,
-        checkpoint=task.checkpoint,
-        stage=f"{task.history.stage} {attempt}",
+        history=task.job.history,
+        checkpoint=task.job.checkpoint,
+        stage=f"{task.job.history.stage} {attempt}",
     )
     parameters.set(best)
     drafts = [
         replace(
-            draft.remade(term.convolution.weighting.requires_grad_(False), trial, task.memory, task.rng),
+            draft.remade(
+                term.convolution.weighting.requires_grad_(False), trial, task.job.memory, task.job.rng
+            ),
             kernel=draft.kernel if isinstance(draft.kernel, str) else _unpooled(term.kernel.base),
             vertex_weights=_detached(term.kernel.vertex_weights),
         )

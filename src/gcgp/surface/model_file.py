@@ -24,9 +24,9 @@ from gcgp.inference.climbing import Step
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.description import build, describe
 from gcgp.patches import Convolution
-from gcgp.surface.convolutional_gp import DTYPES
 from gcgp.surface.descriptors import GeometryVectors, HeatKernelSignature, WaveKernelSignature
 from gcgp.surface.estimators import GCGPClassifier, GCGPRegressor
+from gcgp.surface.fitting import DTYPES
 from gcgp.surface.inputs import as_bytes, object_array
 from gcgp.weighting import Weighting
 

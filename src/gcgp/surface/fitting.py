@@ -1,0 +1,298 @@
+"""Fitting: from signals and options to features and a posterior.
+
+Lengthscales are tuned on trial signals; then, if that is asked for, weighting and kernel are learned; then
+come the features of all signals, their sums, and the closed form, or variational inference from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Int, Num
+from torch import Tensor
+
+from gcgp.domain import Meshes, Signals
+from gcgp.inference import Features, GaussianRegression, Posterior, Statistics, Term
+from gcgp.inference.dirichlet import FINE_STEPS
+from gcgp.inference.selection import Choice, Point
+from gcgp.inference.softmax import normal_draws
+from gcgp.inference.variational import Observed
+from gcgp.patches import Convolution
+from gcgp.surface.assembly import Draft, resolve_weightings
+from gcgp.surface.job import Job
+from gcgp.surface.learning import DEFAULT, State, Task, check_names, learn, names_to_learn
+from gcgp.surface.tuning import TrialLoss, sample_of, tune
+from gcgp.surface.variational import as_in_the_paper, naturally
+from gcgp.weighting import Weighting
+
+if TYPE_CHECKING:
+    from gcgp.surface.convolutional_gp import ConvolutionalGP
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+TRIAL_SIGNALS = 1_000
+"""Training signals on which lengthscales, variance and α_ε are tried."""
+SCORED_SIGNALS = 500
+"""How many of these, half at the most, are left out in turn to score a choice."""
+TRIAL_INDUCING = 300
+TRIAL_DRAWS = 128
+"""Draws behind a probability while α_ε and the variance are searched; predictions take 512."""
+LEARNING_MUST_GAIN = 0.01
+"""What was learned is kept if it lowers the loss by this much (nats a signal)."""
+DIAGONAL_DRAWS = 128
+"""Patches of a training signal that are drawn for its prior variance; with fewer patches, all count."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit comes to."""
+
+    features: Features
+    posterior: Posterior
+    bound: float
+    choice: Choice[Any]
+    """Likelihood and variance of the closed form."""
+    start_weightings: Sequence[Weighting] | None = None
+    """Those that learning started from."""
+
+
+@dataclass
+class Fitting:
+    """One fit of a model, which is only asked for its options."""
+
+    model: ConvolutionalGP
+    job: Job
+    bar: Any
+    """Shows how far it is."""
+
+    def run(self) -> Fitted:
+        """All stages."""
+        job, rng = self.job, self.job.rng
+        self.bar.set_description("lengthscales")
+        trial = rng.permutation(len(job.signals))[: self._trial_size()]
+        drafts = self._drafts(job.signals[trial])
+        loss = self._trial_loss(trial, min(int(self.model.n_inducing), TRIAL_INDUCING))
+        tuned = tune(drafts, self.model.lengthscale, self.model.location, loss)
+        start = loss.last
+        state = State(tuned.drafts, tuned.lengthscales, 1.0, 1.0)
+        names = names_to_learn(self.model.learn, self.model._likelihood_parameter)
+        paper = self.model.optimiser == "paper"
+        begun = [draft.convolution.weighting for draft in state.drafts] if names or paper else None
+        if names:
+            check_names(self.model.learn, state, self.model._likelihood_parameter)
+        if names and not paper:
+            self.bar.set_description("learning")
+            # Random numbers of its own: what is not kept of learning then leaves no trace.
+            apart = replace(self, job=replace(job, rng=rng.spawn(1)[0]))
+            state, start = apart._learned(state, start, loss, trial)
+        inducing = state.inducing or [
+            draft.inducing(scales, int(self.model.n_inducing), self.model.inducing, rng)
+            for draft, scales in zip(state.drafts, state.scales, strict=True)
+        ]
+        terms = [
+            draft.term(scales, patches)
+            for draft, scales, patches in zip(state.drafts, state.scales, inducing, strict=True)
+        ]
+        if paper:
+            fitted = self._as_in_the_paper(state, terms, loss)
+        else:
+            fitted = self._solved(terms, trial[: state.drafts[0].scored], start)
+        return replace(fitted, start_weightings=begun)
+
+    def _trial_size(self) -> int:
+        signals, memory = self.job.signals, self.job.memory
+        weightings = resolve_weightings(self.model.weighting, signals)
+        width = (
+            sum(w.bins * (signals.channels + 1) + 3 for w in weightings) * DTYPES[self.model.dtype].itemsize
+        )
+        return max(2, min(TRIAL_SIGNALS, int(memory / (width * signals.vertex_counts.mean() * 4))))
+
+    def _drafts(self, trial: Signals) -> list[Draft]:
+        """One draft for each weighting, with location and mass as asked for."""
+        coordinates = trial.domains.locations is not None
+        tunable = isinstance(self.model.kernel, str)
+        location = (coordinates and tunable) if self.model.location == "auto" else bool(self.model.location)
+        on_meshes = isinstance(trial.domains, Meshes)
+        mass = (
+            (not coordinates and not on_meshes and tunable)
+            if self.model.mass == "auto"
+            else bool(self.model.mass)
+        )
+        areas = on_meshes if self.model.areas == "auto" else bool(self.model.areas)
+        dtype = DTYPES[self.model.dtype]
+        weights = self.model.vertex_weights
+        if weights is not None:
+            weights = torch.as_tensor(np.asarray(weights), dtype=dtype).reshape(-1)
+            if not torch.isfinite(weights).all():
+                place = int(torch.argmin(torch.isfinite(weights).int()))
+                raise ValueError(f"vertex_weights[{place}] is {float(weights[place])}; it must be finite")
+        return [
+            Draft.make(
+                Convolution(
+                    weighting.to(dtype).requires_grad_(False), self.model.chart, mass, location, areas, dtype
+                ),
+                trial,
+                max(1, min(SCORED_SIGNALS, len(trial) // 2)),
+                self.model.kernel,
+                self.model.aggregate,
+                weights,
+                self._pools(weighting, on_meshes),
+                self.job.memory,
+                self.job.rng,
+            )
+            for weighting in resolve_weightings(self.model.weighting, trial)
+        ]
+
+    def _pools(self, weighting: Weighting, on_meshes: bool) -> bool:
+        """Whether the kernel is averaged over rotations of patches of this weighting."""
+        possible = weighting.rotations is not None
+        if self.model.pool_rotations is True and not possible:
+            raise ValueError(
+                f"pool_rotations=True: {weighting!r} has no equally spaced directions to turn by"
+            )
+        return possible and (
+            on_meshes if self.model.pool_rotations == "auto" else bool(self.model.pool_rotations)
+        )
+
+    def _trial_loss(self, trial: Int[np.ndarray, "n"], inducing: int) -> TrialLoss:
+        """The loss of a model of the trial signals with so many inducing patches."""
+        job = self.job
+        method = "random" if self.model.inducing == "random" else "k-means++"
+        return TrialLoss(
+            job.group[trial], job.targets[trial], job.groups, inducing, method, self.model._choose, job.rng
+        )
+
+    def _solved(self, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point) -> Fitted:
+        """The closed form for the given terms and, if that is asked for, natural gradient steps from it."""
+        job = self.job
+        features = Features(terms, job.memory)
+        self.bar.set_description("features")
+        statistics = Statistics.empty(job.groups, features.size)
+        observed = None
+        if self.model.inference == "variational":
+            observed = Observed.room(features.size, self._told(), DTYPES[self.model.dtype], job.memory)
+        seed = int(job.rng.integers(2**31))
+        for chunk in features.chunks(job.signals, draws=DIAGONAL_DRAWS, seed=seed, progress=self.bar.update):
+            statistics.add(chunk.features, job.group[chunk.run], job.targets[chunk.run], chunk.residual)
+            if observed is not None:
+                observed.fill(chunk)
+        self.bar.set_description("variance")
+        chunks = list(features.chunks(job.signals[scored]))
+        sample = sample_of(chunks, job.group[scored], job.targets[scored])
+        choice = self.model._choose(statistics, sample, start, FINE_STEPS)
+        if observed is None:
+            posterior = choice.likelihood.posterior(statistics, choice.variance)
+            bound = float(choice.likelihood.bound(statistics, choice.variance))
+            return Fitted(features, posterior, bound, choice)
+        self.bar.set_description("natural gradient steps")
+        fit = naturally(
+            observed,
+            statistics,
+            choice.likelihood,
+            getattr(self.model, "likelihood", ""),
+            choice.variance,
+            free_variance=self.model.variance == "auto",
+            by_bound=self.model.objective == "bound",
+            history=job.history,
+            checkpoint=job.checkpoint,
+            rng=job.rng,
+        )
+        return Fitted(features, fit.posterior, fit.bound, choice)
+
+    def _as_in_the_paper(self, state: State, terms: Sequence[Term], loss: TrialLoss) -> Fitted:
+        """Adam on everything in batches; what was tuned is where it starts."""
+        loss(state.drafts, state.scales)
+        assert loss.choice is not None
+        job, choice = self.job, loss.choice
+        name = self.model._likelihood_parameter
+        names = names_to_learn(self.model.learn, name) or (*DEFAULT, name, "location", "inducing")
+        batch, bar = min(int(self.model.batch_size), len(job.signals)), self.bar
+        bar.set_description("Adam")
+        bar.total, bar.unit = int(self.model.max_iter) * -(-len(job.signals) // batch), " steps"
+        found = as_in_the_paper(
+            [(term, draft.columns) for term, draft in zip(terms, state.drafts, strict=True)],
+            job.signals,
+            self._told(),
+            latents=job.groups,
+            likelihood=getattr(self.model, "likelihood", None),
+            variance=choice.variance,
+            noise=getattr(choice.likelihood, name),
+            names=self._free(names),
+            epochs=int(self.model.max_iter),
+            batch=batch,
+            learning_rate=float(self.model.learning_rate),
+            memory=job.memory,
+            draws=DIAGONAL_DRAWS,
+            seed=int(job.rng.integers(2**31)),
+            history=job.history,
+            checkpoint=job.checkpoint,
+            tell=lambda step: bar.update(step - bar.n),
+        )
+        if found.noise is not None:
+            choice = replace(choice, likelihood=GaussianRegression(found.noise))
+        return Fitted(Features(found.terms, job.memory), found.posterior, found.bound, choice)
+
+    def _free(self, names: Sequence[str]) -> list[str]:
+        """The names without those whose value the user has given."""
+        fixed = {
+            key
+            for key in ("variance", self.model._likelihood_parameter)
+            if getattr(self.model, key) != "auto"
+        }
+        return [name for name in names if name not in fixed]
+
+    def _told(self) -> Num[Tensor, "N"]:
+        """What was observed of each signal: its target, or its class."""
+        return self.job.targets if self.model._likelihood is GaussianRegression else self.job.group
+
+    def _task(self, trial: Int[np.ndarray, "n"]) -> Task:
+        """What learning is told."""
+        name = self.model._likelihood_parameter
+        return Task(
+            self.job,
+            trial,
+            self.model._likelihood,
+            name,
+            normal_draws(self.job.groups, TRIAL_DRAWS),
+            self._free(names_to_learn(self.model.learn, name)),
+            self.model.objective == "bound",
+            self.model.optimiser,
+            int(self.model.max_iter),
+            int(self.model.n_inducing),
+            min(int(self.model.n_inducing), TRIAL_INDUCING),
+            self.model.inducing,
+            DIAGONAL_DRAWS,
+        )
+
+    def _learned(
+        self, state: State, start: Point, loss: TrialLoss, trial: Int[np.ndarray, "n"]
+    ) -> tuple[State, Point]:
+        """What learning makes of the tuned drafts, and where the next search for the likelihood starts.
+
+        What it makes is kept if it is better on the trial signals, with inducing patches from all of them:
+        a climb takes these from some signals and is scored on others, and few signals are not enough for it.
+        """
+        job, task = self.job, self._task(trial)
+        loss.rng = job.rng
+        loss(state.drafts, state.scales)
+        assert loss.choice is not None
+        noise = getattr(loss.choice.likelihood, self.model._likelihood_parameter)
+        learned = learn(replace(state, variance=loss.choice.variance, noise=noise), task, loss)
+        check = self._trial_loss(trial, int(self.model.n_inducing))
+        check.last = loss.last
+        before = check(state.drafts, state.scales)
+        after = check(learned.drafts, learned.scales)
+        if learned.inducing is not None:  # these the check does not know
+            return learned, check.last
+        worth = after < before - LEARNING_MUST_GAIN
+        job.history.stage = "check"
+        for value in (before, after if worth else before):
+            job.history.add(-value)
+        return (learned, check.last) if worth else (state, start)
+
+
+def _resolved(option: bool | float | str, by_default: bool) -> bool:
+    return by_default if option == "auto" else bool(option)
