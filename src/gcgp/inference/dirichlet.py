@@ -139,10 +139,15 @@ class DirichletClassification:
         draws: Float[Tensor, "draws C"],
     ) -> Float[Tensor, ""]:
         """Mean negative log probability of the label of training signals, each left out in its turn."""
+        return -self.leave_one_out_logs(posterior, sample, draws).mean()
+
+    def leave_one_out_logs(
+        self, posterior: Posterior, sample: Sample, draws: Float[Tensor, "draws C"]
+    ) -> Float[Tensor, "n"]:
+        """Log probability of the label of each training signal, left out in its turn."""
         labels = sample.labels
         assert labels is not None
         targets, noise = self.targets(labels, draws.shape[1])
         mean, variance = posterior.leave_one_out(sample.features, sample.residual, targets / noise, 1 / noise)
-        probabilities = expected_softmax(mean, variance, draws)
-        chosen = probabilities.gather(1, labels[:, None])[:, 0]
-        return -chosen.clamp_min(1e-12).log().mean()
+        chosen = expected_softmax(mean, variance, draws).gather(1, labels[:, None])[:, 0]
+        return chosen.clamp_min(1e-12).log()

@@ -75,11 +75,17 @@ class GaussianRegression:
         self, posterior: Posterior, sample: Sample, draws: Float[Tensor, "draws 1"] | None = None
     ) -> Float[Tensor, ""]:
         """Mean negative log density of the target of training signals, each left out in its turn."""
+        return -self.leave_one_out_logs(posterior, sample, draws).mean()
+
+    def leave_one_out_logs(
+        self, posterior: Posterior, sample: Sample, draws: Float[Tensor, "draws 1"] | None = None
+    ) -> Float[Tensor, "n"]:
+        """Log density of the target of each training signal, left out in its turn."""
         assert sample.targets is not None
         targets = sample.targets[:, None]
         noise = torch.as_tensor(self.noise, dtype=torch.float64).expand_as(targets)
         mean, variance = posterior.leave_one_out(sample.features, sample.residual, targets / noise, 1 / noise)
-        return -self.predictive_log(mean, variance, sample.targets).mean()
+        return self.predictive_log(mean, variance, sample.targets)
 
     @classmethod
     def choose(

@@ -41,7 +41,7 @@ TRIAL_INDUCING = 300
 TRIAL_DRAWS = 128
 """Draws behind a probability while α_ε and the variance are searched; predictions take 512."""
 LEARNING_MUST_GAIN = 0.01
-"""What was learned is kept if it lowers the loss by this much (nats a signal)."""
+"""What was learned is kept if it gains this much (nats a signal)."""
 DIAGONAL_DRAWS = 128
 """Patches of a training signal that are drawn for its prior variance; with fewer patches, all count."""
 
@@ -248,12 +248,13 @@ class Fitting:
         """What was observed of each signal: its target, or its class."""
         return self.job.targets if self.model._likelihood is GaussianRegression else self.job.group
 
-    def _task(self, trial: Int[np.ndarray, "n"]) -> Task:
+    def _task(self, trial: Int[np.ndarray, "n"], scored: int) -> Task:
         """What learning is told."""
         name = self.model._likelihood_parameter
         return Task(
             self.job,
             trial,
+            -(-scored // 2),
             self.model._likelihood,
             name,
             normal_draws(self.job.groups, TRIAL_DRAWS),
@@ -272,25 +273,29 @@ class Fitting:
     ) -> tuple[State, Point]:
         """What learning makes of the tuned drafts, and where the next search for the likelihood starts.
 
-        What it makes is kept if it is better on the trial signals, with inducing patches from all of them:
-        a climb takes these from some signals and is scored on others, and few signals are not enough for it.
+        What it makes is kept if signals that no climb has scored are predicted better by more than chance.
         """
-        job, task = self.job, self._task(trial)
+        job, task = self.job, self._task(trial, state.drafts[0].scored)
         loss.rng = job.rng
         loss(state.drafts, state.scales)
         assert loss.choice is not None
         noise = getattr(loss.choice.likelihood, self.model._likelihood_parameter)
         learned = learn(replace(state, variance=loss.choice.variance, noise=noise), task, loss)
+        if learned.inducing is not None:  # which a check with other inducing patches knows nothing of
+            loss(learned.drafts, learned.scales)
+            return learned, loss.last
         check = self._trial_loss(trial, int(self.model.n_inducing))
         check.last = loss.last
-        before = check(state.drafts, state.scales)
-        after = check(learned.drafts, learned.scales)
-        if learned.inducing is not None:  # these the check does not know
-            return learned, check.last
-        worth = after < before - LEARNING_MUST_GAIN
+        before, after = (
+            check.held_out(model.drafts, model.scales, task.held, task.softmax_draws)
+            for model in (state, learned)
+        )
+        gain = after - before
+        chance = float(gain.std(correction=0)) / len(gain) ** 0.5
+        worth = float(gain.mean()) > max(LEARNING_MUST_GAIN, chance)
         job.history.stage = "check"
-        for value in (before, after if worth else before):
-            job.history.add(-value)
+        for logs in (before, after if worth else before):
+            job.history.add(float(logs.mean()))
         return (learned, check.last) if worth else (state, start)
 
 

@@ -60,6 +60,8 @@ class Task:
     job: Job
     trial: Int[np.ndarray, "n"]
     """Numbers of the trial signals, on which drafts are made; the first of them are scored."""
+    held: int
+    """So many of the first are not scored by climbs, but tell at the end whether these were worth it."""
     likelihood: ClosedForm
     likelihood_parameter: str
     """`alpha` or `noise`."""
@@ -257,7 +259,8 @@ def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[St
         if name in task.names:
             knobs.append(scalar_knob(name, logarithm))
     parameters = Parameters(knobs)
-    others = np.setdiff1d(np.arange(len(task.job.signals)), task.trial[count:])
+    apart = np.concatenate([task.trial[: task.held], task.trial[count:]])
+    others = np.setdiff1d(np.arange(len(task.job.signals)), apart)
     scored = torch.from_numpy(np.sort(task.job.rng.permutation(others)[:MOST_SCORED]))
     objective = Objective(
         Features(terms, task.job.memory),

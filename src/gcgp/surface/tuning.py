@@ -122,6 +122,24 @@ class TrialLoss:
 
     def __call__(self, drafts: Sequence[Draft], scales: Sequence[Lengthscales]) -> float:
         """Of the best likelihood for these drafts and lengthscales."""
+        return self._chosen(drafts, scales)[2].loss
+
+    def held_out(
+        self,
+        drafts: Sequence[Draft],
+        scales: Sequence[Lengthscales],
+        count: int,
+        draws: Float[Tensor, "draws C"],
+    ) -> Float[Tensor, "count"]:
+        """Log likelihoods of the first trial signals, each left out in its turn."""
+        statistics, sample, choice = self._chosen(drafts, scales)
+        posterior = choice.likelihood.posterior(statistics, choice.variance)
+        logs: Tensor = choice.likelihood.leave_one_out_logs(posterior, sample.of(torch.arange(count)), draws)
+        return logs
+
+    def _chosen(
+        self, drafts: Sequence[Draft], scales: Sequence[Lengthscales]
+    ) -> tuple[Statistics, Sample, Choice[Any]]:
         terms = []
         for draft, own in zip(drafts, scales, strict=True):
             # The same inducing patches for all lengthscales: others would make the losses noisy.
@@ -135,4 +153,4 @@ class TrialLoss:
         sample = sample_of([chunk], self.labels[some], self.targets[some])
         self.choice = self.choose(statistics, sample, self.last, COARSE_STEPS)
         self.last = self.choice.at or START
-        return self.choice.loss
+        return statistics, sample, self.choice
