@@ -331,3 +331,19 @@ def test_a_patch_that_does_not_count_is_never_drawn():
     with torch.no_grad():
         sampled = sums.kff_diagonal(example_kernel("rbf"), copies(patches, 50), draws=4)
     assert sampled.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["matern32", "scaled rbf"])
+def test_gradient_of_multiplicities_alone(name, monkeypatch):
+    """Weights of vertices are learned while the kernel stays as it is."""
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 8)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS_WITH_GRADIENT", 8)
+    kernel = example_kernel(name).requires_grad_(False)
+    patches, inducing = ragged_patches([2, 0, 4, 3]), inducing_patches(2)
+
+    def everything(multiplicity):
+        some = Patches(patches.values, multiplicity, patches.offsets, patches.vertices)
+        kff = sums.kff(kernel, some, ragged_patches([2, 3], seed=1))
+        return sums.kfu(kernel, some, inducing), kff, sums.kff_diagonal(kernel, some)
+
+    torch.autograd.gradcheck(everything, (patches.multiplicity.requires_grad_(),))

@@ -40,7 +40,7 @@ class Blocks:
     """k_g between any rows of x and any rows of y, divided by `scale`."""
 
     values: Callable[[Rows, Rows], Tensor]
-    """Some of these blocks are overwritten by the next one in the same thread."""
+    """Without gradients, a block may be overwritten by the next one in the same thread."""
     scale: Tensor | float
     recomputed: bool = False
     """Whether a backward pass will follow, for which blocks are not to be kept."""
@@ -73,6 +73,8 @@ class Blocks:
 
         def exponents(a: Rows, b: Rows) -> Tensor:
             x, y = left[a], columns[:, b] if isinstance(b, slice) else columns.T[b].mT
+            if torch.is_grad_enabled():  # autograd may keep the block
+                return torch.matmul(x, y)
             return torch.matmul(x, y, out=scratch((*x.shape[:-1], y.shape[-1]), x))
 
         def values(a: Rows, b: Rows) -> Tensor:
