@@ -7,6 +7,7 @@ from gpytorch.kernels import RBFKernel
 
 from gcgp.domain import Signals
 from gcgp.inference import Features, GaussianRegression, Statistics, Term
+from gcgp.inference import features as features_module
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.patches import Convolution
 from gcgp.weighting import Box, Diffusion
@@ -96,13 +97,15 @@ def test_terms_lie_side_by_side_and_their_kernels_add_up():
 @pytest.mark.parametrize("make", [images, graphs])
 @pytest.mark.parametrize("signals_at_once", [0, 2])
 @pytest.mark.parametrize("draws", [None, 3])
-def test_memory_limit_changes_nothing(make, signals_at_once, draws):
+@pytest.mark.parametrize("chunk_bytes", [0, features_module.CHUNK_BYTES])
+def test_memory_limit_changes_nothing(make, signals_at_once, draws, chunk_bytes, monkeypatch):
+    monkeypatch.setattr(features_module, "CHUNK_BYTES", chunk_bytes)
     signals = make()
     terms = two_terms(signals)
     cost = sum(one.convolution.bytes_per_signal(signals).max() for one in terms)
     at_once = whole(Features(terms, PLENTY), signals, draws=draws, seed=7)
     chunks = list(Features(terms, int(signals_at_once * cost)).chunks(signals, draws=draws, seed=7))
-    assert len(chunks) > 1
+    assert len(chunks) > 1 or chunk_bytes > 0
     assert [n for c in chunks for n in range(5)[c.run]] == list(range(5))
     for field in ("features", "diagonal", "residual"):
         joined = torch.cat([getattr(chunk, field) for chunk in chunks])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior
+from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, one_each
 from gcgp.inference.selection import Choice, Point, Sample, pattern_search
 from gcgp.inference.softmax import expected_softmax
 from gcgp.inference.statistics import Statistics
@@ -56,35 +56,43 @@ class DirichletClassification:
         own = own.double()
         return own * t1 + (1 - own) * t0 - self.offset(classes), own * n1 + (1 - own) * n0
 
-    def normal_equations(self, statistics: Statistics, label: int) -> NormalEquations:
-        """What class `label` learns from all signals."""
-        classes = len(statistics.count)
-        own = torch.zeros(classes, dtype=torch.float64)
-        own[label] = 1.0
+    def normal_equations(self, statistics: Statistics) -> Callable[[int], NormalEquations]:
+        """What the class of a given number learns from all signals."""
+        count, every = statistics.count, statistics.gram.sum(dim=0)
         (t1, n1), (t0, n0) = self.level(True), self.level(False)
-        target = own * t1 + (1 - own) * t0 - self.offset(classes)
-        precision = own / n1 + (1 - own) / n0
-        count = statistics.count
-        return NormalEquations(
-            gram=torch.einsum("g,gij->ij", precision, statistics.gram),
-            cross=(precision * target) @ statistics.cross,
-            squares=(precision * target.square()) @ count,
-            residual=precision @ statistics.residual,
-            log_noise=(LOG_2PI - precision.log()) @ count,
-        )
+        offset = self.offset(len(count))
+
+        def of_class(label: int) -> NormalEquations:
+            own = torch.zeros(len(count), dtype=torch.float64)
+            own[label] = 1.0
+            target = own * t1 + (1 - own) * t0 - offset
+            precision = own / n1 + (1 - own) / n0
+            return NormalEquations(
+                gram=every / n0 + statistics.gram[label] * (1 / n1 - 1 / n0),
+                cross=(precision * target) @ statistics.cross,
+                squares=(precision * target.square()) @ count,
+                residual=precision @ statistics.residual,
+                log_noise=(LOG_2PI - precision.log()) @ count,
+            )
+
+        return of_class
 
     def posterior(self, statistics: Statistics, variance: float | Tensor) -> Posterior:
         """The posteriors of all classes."""
-        solved = [self.normal_equations(statistics, c).solve(variance) for c in range(len(statistics.count))]
+        equations = self.normal_equations(statistics)
+        solved = one_each(lambda label: equations(label).solve(variance), range(len(statistics.count)))
         weights = torch.stack([weights for weights, _ in solved], dim=1)
         return Posterior(variance, weights, torch.stack([root for _, root in solved]))
 
     def bound(self, statistics: Statistics, variance: float | Tensor) -> Float[Tensor, ""]:
         """The collapsed bound on the targets of all classes."""
-        classes = range(len(statistics.count))
-        return torch.stack([self.normal_equations(statistics, c).bound(variance) for c in classes]).sum()
+        equations = self.normal_equations(statistics)
+        return torch.stack(
+            one_each(lambda label: equations(label).bound(variance), range(len(statistics.count)))
+        ).sum()
 
     @classmethod
+    @torch.no_grad()
     def choose(
         cls,
         statistics: Statistics,

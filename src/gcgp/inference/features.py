@@ -23,6 +23,8 @@ JITTER = 1e-6
 VERTICES_AT_ONCE = 4096
 RUN_BYTES = 64 << 20
 """A run of signals takes no more than this, whatever the memory limit: larger ones are slower."""
+CHUNK_BYTES = 32 << 20
+"""Features of so many bytes are given at a time: products of smaller ones are slower."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,18 @@ class Chunk:
         assert self.diagonal is not None
         return (self.diagonal - self.features.square().sum(dim=1)).clamp_min(0.0)
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[Chunk]) -> Chunk:
+        """Consecutive chunks as one."""
+        if len(parts) == 1:
+            return parts[0]
+        diagonals = [part.diagonal for part in parts if part.diagonal is not None]
+        return cls(
+            slice(parts[0].run.start, parts[-1].run.stop),
+            torch.cat([part.features for part in parts]),
+            torch.cat(diagonals) if diagonals else None,
+        )
+
 
 @dataclass(frozen=True)
 class Features:
@@ -94,10 +108,17 @@ class Features:
     ) -> Iterator[Chunk]:
         """Features of run after run of signals; `draws` samples the diagonal (see `kernel.sums`)."""
         charts = [term.convolution.shared_chart(signals) for term in self.terms]
+        most = min(self.memory, CHUNK_BYTES) // (8 * self.size)
+        parts: list[Chunk] = []
         for run in runs(self.bytes_per_signal(signals), min(self.memory, RUN_BYTES)):
+            if parts and run.stop - parts[0].run.start > most:
+                yield Chunk.concatenate(parts)
+                parts = []
             patches = self.patches(signals[run], charts, run.start)
-            yield self.of_patches(patches, run, diagonal=diagonal, draws=draws, seed=seed)
+            parts.append(self.of_patches(patches, run, diagonal=diagonal, draws=draws, seed=seed))
             progress(run.stop - run.start)
+        if parts:
+            yield Chunk.concatenate(parts)
 
     def patches(
         self, signals: Signals, charts: Sequence[Chart | Stencil | None] | None = None, first: int = 0

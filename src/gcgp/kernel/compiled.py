@@ -88,6 +88,49 @@ def weigh_exponentials(exponents, gradient, signal_of, multiplicity, sums):  # t
         sums[i] = total
 
 
+@njit(inline="always")
+def mixed(word):  # type: ignore[no-untyped-def]
+    """The next number of the SplitMix64 sequence (Steele et al. 2014) after this one."""
+    word += np.uint64(0x9E3779B97F4A7C15)
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def draw_rows(magnitude, offsets, draws, seed, first):  # type: ignore[no-untyped-def]
+    """The rows of each segment or, if it has more, `draws` of them in proportion to their magnitudes.
+
+    Also what the sum over all ordered pairs of different draws is to be multiplied by. Draws depend on the
+    seed and the segment's number, which starts at `first`: NumPy's generators take longer to make than to
+    draw from.
+    """
+    segments = len(offsets) - 1
+    rows = np.empty(np.minimum(np.diff(offsets), draws).sum(), dtype=np.int64)
+    mass = np.ones(segments)
+    reached = np.empty(np.diff(offsets).max() if segments else 0)
+    place = 0
+    for n in range(segments):
+        start, count = offsets[n], offsets[n + 1] - offsets[n]
+        if count <= draws:
+            for row in range(count):
+                rows[place] = start + row
+                place += 1
+            continue
+        total = 0.0
+        for row in range(count):
+            total += magnitude[start + row]
+            reached[row] = total
+        mass[n] = total**2 / (draws * (draws - 1))
+        stream = mixed(mixed(np.uint64(seed)) ^ np.uint64(first + n))
+        for draw in range(draws):
+            uniform = np.float64(mixed(stream ^ mixed(np.uint64(draw))) >> np.uint64(11)) * 2.0**-53
+            drawn = np.searchsorted(reached[:count], uniform * total, side="right")
+            rows[place] = start + min(drawn, count - 1)
+            place += 1
+    return rows, mass
+
+
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
 def symmetric_sums(exponents, multiplicity, out):  # type: ignore[no-untyped-def]
     """out[b] = Σ_i Σ_j m_i m_j exp(exponents[b, i, j]) of symmetric exponents: one half of them is read."""

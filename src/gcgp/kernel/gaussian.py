@@ -123,8 +123,8 @@ class GaussianDoubleSums(torch.autograd.Function):
             sums = chain.from_iterable(in_order(sums_of, shares(batches)))
             for (signals, _, _), own in zip(batches, sums, strict=True):
                 out[signals] = own
-            for n in rest:
-                out[n] = _large_sum(blocks, m, int(offsets[n]), int(offsets[n + 1]))
+            for n, total in zip(rest, _large_sums(blocks, m, offsets, rest), strict=True):
+                out[n] = total
             return out.to(x.dtype)
         moments = torch.zeros(len(x), x.shape[1] + 1, dtype=x.dtype, device=x.device)
         weighted = left[:, :-1] * m[:, None]
@@ -199,26 +199,34 @@ def _pairs(first: int, last: int, elements: int) -> list[tuple[slice, slice]]:
     return [(a, b) for i, a in enumerate(parts) for b in parts[i:]]
 
 
-def _large_sum(blocks: Blocks, m: Float[Tensor, "total"], first: int, last: int) -> Float[Tensor, ""]:
-    """mᵀ K m of one large signal."""
+def _large_sums(
+    blocks: Blocks, m: Float[Tensor, "total"], offsets: Int[Tensor, "N_plus_1"], signals: Sequence[int]
+) -> list[Tensor]:
+    """mᵀ K m of large signals; each thread takes a share of all their blocks."""
+    ends, elements = offsets.tolist(), block_elements(m)
+    tasks = [
+        (place, pair) for place, n in enumerate(signals) for pair in _pairs(ends[n], ends[n + 1], elements)
+    ]
 
-    def of_pair(pair: tuple[slice, slice]) -> Tensor:
-        assert blocks.exponents is not None
-        a, b = pair
-        exponents = blocks.exponents(a, b)
-        if not compiled(exponents):
-            total = (m[a] @ (exponents.exp_() @ m[b])).double()
-        else:
-            sums = torch.zeros(1, len(m[b]), dtype=torch.float64)
-            add_exponentials(exponents, m[a], torch.zeros(len(m[a]), dtype=torch.int64), sums)
-            total = sums[0] @ m[b].double()
-        return total if a == b else 2 * total
+    def of_share(share: Sequence[tuple[int, tuple[slice, slice]]]) -> dict[int, Tensor]:
+        totals: dict[int, Tensor] = {}
+        for k, (a, b) in share:
+            assert blocks.exponents is not None
+            exponents = blocks.exponents(a, b)
+            if compiled(exponents):
+                sums = torch.zeros(1, exponents.shape[1], dtype=torch.float64)
+                add_exponentials(exponents, m[a], torch.zeros(len(exponents), dtype=torch.int64), sums)
+                total = sums[0] @ m[b].double()
+            else:
+                total = (m[a] @ (exponents.exp_() @ m[b])).double()
+            totals[k] = totals.get(k, 0.0) + (total if a == b else 2 * total)
+        return totals
 
-    def of_share(share: Sequence[tuple[slice, slice]]) -> Tensor:
-        return torch.stack([of_pair(pair) for pair in share]).sum()
-
-    pairs = _pairs(first, last, block_elements(m))
-    return torch.stack(list(in_order(of_share, shares(pairs)))).sum()
+    out = [torch.zeros((), dtype=torch.float64, device=m.device) for _ in signals]
+    for totals in in_order(of_share, shares(tasks)):
+        for k, total in totals.items():
+            out[k] = out[k] + total
+    return out
 
 
 def _add_large_moments(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
@@ -133,18 +132,12 @@ def _partly_sampled(
 
     (Σ|m|)² times the mean of ±k over pairs of independent draws with probabilities |m| / Σ|m|.
     """
+    from gcgp.kernel.compiled import draw_rows
+
     counts = patches.offsets.diff()
-    large = torch.nonzero(counts > draws)[:, 0]
-    magnitude = patches.multiplicity.detach().abs().cpu().numpy().astype(np.float64)
-    rows = [np.arange(start, stop) for start, stop in segments(patches)]
-    mass = np.ones(len(patches))
-    for n in large.tolist():
-        start, stop = int(patches.offsets[n]), int(patches.offsets[n + 1])
-        reached = np.cumsum(magnitude[start:stop])
-        u = np.random.default_rng((seed, first + n)).random(draws) * reached[-1]
-        rows[n] = start + np.minimum(np.searchsorted(reached, u, side="right"), stop - start - 1)
-        mass[n] = reached[-1] ** 2 / (draws * (draws - 1))
-    chosen = torch.from_numpy(np.concatenate(rows))
+    magnitude = patches.multiplicity.detach().abs().cpu().numpy()
+    rows, mass = draw_rows(magnitude, patches.offsets.cpu().numpy(), draws, seed, first)
+    chosen = torch.from_numpy(rows).to(counts.device)
     drawn = torch.repeat_interleave(counts > draws, counts.clamp_max(draws))
     m = patches.multiplicity[chosen]
     sign = m / m.detach().abs().clamp_min(torch.finfo(m.dtype).tiny)

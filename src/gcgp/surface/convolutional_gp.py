@@ -234,6 +234,7 @@ class ConvolutionalGP(BaseEstimator):
             bar.set_description("predicting")
             yield from self.features_.chunks(signals, diagonal=diagonal, progress=bar.update)
 
+    @torch.no_grad()
     def _latent(
         self, signals: Signals, diagonal: bool = True
     ) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:

@@ -27,6 +27,8 @@ OCTAVE_MUST_GAIN = 0.01
 """Below the median distance a lengthscale is halved only for this gain (nats a signal), not for noise."""
 MOST_OCTAVES = 4.0
 """No lengthscale is more than this far from the median distance."""
+TRIAL_DIAGONAL_DRAWS = 512
+"""Patches of a trial signal that are drawn for its prior variance, the same for all lengthscales."""
 LOCATION_MUST_GAIN = 0.01
 """Location is kept if it lowers the loss by this much (nats a signal)."""
 
@@ -115,6 +117,7 @@ class TrialLoss:
         self.method = method
         self.choose = choose
         self.rng = rng
+        self.seed = int(rng.integers(2**31))
         self.last: Point = START
         """Where the last search for the likelihood ended: the next starts there."""
         self.choice: Choice[Any] | None = None
@@ -146,7 +149,12 @@ class TrialLoss:
             if id(draft) not in self.inducing:
                 self.inducing[id(draft)] = draft, draft.inducing(own, self.count, self.method, self.rng)
             terms.append(draft.term(own, self.inducing[id(draft)][1]))
-        chunk = Features(terms, 0).of_patches([draft.trial for draft in drafts], slice(0, len(self.labels)))
+        chunk = Features(terms, 0).of_patches(
+            [draft.trial for draft in drafts],
+            slice(0, len(self.labels)),
+            draws=TRIAL_DIAGONAL_DRAWS,
+            seed=self.seed,
+        )
         statistics = Statistics.empty(self.groups, chunk.features.shape[1])
         statistics.add(chunk.features, self.labels, self.targets, chunk.residual)
         some = slice(drafts[0].scored)
