@@ -276,3 +276,12 @@ def test_charts_of_other_meshes_reaches_frames_and_kinds_are_told_apart(folder):
     ):
         mesh_chart(*arguments)
         assert len(entries(folder)) == made + 1
+
+
+def test_charts_of_nearly_the_same_reach_are_computed_once(folder):
+    mesh = icosphere(1)
+    first = mesh_chart(mesh, ["rho", "rays:3"], 0.50)
+    second = mesh_chart(mesh, ["rho", "rays:3"], 0.49)
+    assert len(entries(folder)) == 1
+    assert first.coordinates["rho"].max() <= 0.5
+    assert second.coordinates["rho"].max() <= 0.49

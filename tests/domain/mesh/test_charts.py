@@ -17,7 +17,7 @@ from shapes_of_meshes import (
     torus,
 )
 
-from gcgp.domain.mesh.charts import mesh_chart
+from gcgp.domain.mesh.charts import mesh_chart, rounded_up
 from gcgp.domain.mesh.fast_marching import distances, ray
 from gcgp.domain.mesh.mesh import Mesh
 from gcgp.domain.mesh.meshes import Meshes
@@ -205,7 +205,7 @@ def test_distances_from_rays_are_those_on_the_whole_mesh(mesh, reach, frame):
         row = slice(chart.row_offsets[v], chart.row_offsets[v + 1])
         rho, found = chart.coordinates["rho"][row], chart.coordinates[name][row]
         for j in range(6):
-            path = ray(mesh, v, j / 6, length=reach, frame=frame)
+            path = ray(mesh, v, j / 6, length=rounded_up(mesh, reach), frame=frame)
             expected = np.minimum(distances(mesh, path, front="line")[chart.neighbours[row]], rho)
             inner = rho <= reach / 2
             # Cut off at the rim, a front finds no shorter ways, and near it must go round.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from gcgp.domain.mesh.polar import Block
 
 KINDS = ("geodesic", "logmap")
-VERSION = 3
+STEPS_PER_OCTAVE = 8
+"""Reaches for which charts are computed; larger steps would fit more models, and take longer."""
+VERSION = 4
 """To be raised when the same mesh and parameters give other numbers than before."""
 
 
@@ -44,10 +47,34 @@ def mesh_chart(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str =
         elif name not in ("rho", "theta"):
             raise unknown_option("coordinate of a mesh", name, ("rho", "theta", "rays:J"))
     turning = "theta" in coordinates or kind == "logmap"
-    parts = (VERSION, mesh.vertices, mesh.faces, float(reach), rays, frame, turning, kind)
-    arrays = cached(parts, lambda: _compute(mesh, float(reach), rays, frame, turning, kind))
+    far = rounded_up(mesh, float(reach))
+    parts = (VERSION, mesh.vertices, mesh.faces, far, rays, frame, turning, kind)
+    arrays = cached(parts, lambda: _compute(mesh, far, rays, frame, turning, kind))
+    if far > reach:
+        arrays = _cut(arrays, float(reach))
     columns = {name: arrays[name.partition(":")[0]] for name in coordinates}
     return Chart(arrays["row_offsets"], arrays["neighbours"], columns)
+
+
+def rounded_up(mesh: Mesh, reach: float) -> float:
+    """The next of a few reaches, so that the cache serves models whose reaches differ a little.
+
+    Those of cross-validation do: a reach follows from the training meshes.
+    """
+    unit = math.sqrt(mesh.area)
+    if not (0 < reach < math.inf and unit > 0):
+        return reach
+    # A reach that is one of the few up to rounding stays what it is.
+    steps = math.ceil(STEPS_PER_OCTAVE * math.log2(reach / unit) - 1e-9)
+    return max(reach, unit * 2.0 ** (steps / STEPS_PER_OCTAVE))
+
+
+def _cut(arrays: dict[str, np.ndarray], reach: float) -> dict[str, np.ndarray]:
+    """A chart without the pairs beyond the reach."""
+    within = np.flatnonzero(arrays.get("marched", arrays["rho"]) <= reach)
+    offsets = np.searchsorted(within, arrays["row_offsets"])
+    pairs = {name: array[within] for name, array in arrays.items() if name != "row_offsets"}
+    return {"row_offsets": offsets, **pairs}
 
 
 def _rays(name: str) -> tuple[int, str]:
@@ -79,7 +106,7 @@ def _compute(
     if rays:
         arrays["rays"] = distances
     if kind == "logmap":
-        arrays |= _logarithmic(mesh, arrays)
+        arrays |= {"marched": rho, **_logarithmic(mesh, arrays)}
     return arrays
 
 
