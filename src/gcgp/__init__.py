@@ -39,6 +39,7 @@ _HOMES = {
     "load_mesh": "gcgp.domain.mesh.files",
     "load_mesh_folder": "gcgp.surface.mesh_folders",
     "save": "gcgp.surface.model_file",
+    "shard": "gcgp.surface.sharding",
     "superpixels": "gcgp.domain.superpixels",
 }
 
@@ -58,6 +59,7 @@ __all__ = [
     "load_mesh",
     "load_mesh_folder",
     "save",
+    "shard",
     "superpixels",
 ]
 

@@ -14,8 +14,9 @@ from sklearn.datasets import load_digits
 
 import gcgp
 from gcgp import GCGPClassifier, GCGPRegressor, Signals
+from gcgp.inference.ranks import Ranks
 from gcgp.surface.pictures import draw_learning
-from gcgp.surface.variational import run_name
+from gcgp.surface.sharding import check_shards
 from gcgp.weighting import Box, Diffusion
 
 SMALL = {"n_inducing": 15, "location": False, "mass": False, "lengthscale": 1.0}
@@ -200,13 +201,11 @@ def test_a_checkpoint_of_other_data_is_refused(digits, tmp_path):
 
 def test_the_name_of_a_run_tells_graphs_apart_that_have_the_same_values():
     values, edges = [[1.0, 2.0, 3.0]], [[[0, 1], [1, 2]]]
-    names = {
-        run_name({"learn": learn}, Signals.from_graphs(values, e), np.zeros(1, dtype=int), np.ones(1))
-        for e in (edges, [[[0, 1], [0, 2]]])
-        for learn in (True, False)
-    }
+
+    def name(learn, edges):
+        options = {"learn": learn, "checkpoint": "file"}
+        return check_shards(options, Signals.from_graphs(values, edges), Ranks())
+
+    names = {name(learn, e) for e in (edges, [[[0, 1], [0, 2]]]) for learn in (True, False)}
     assert len(names) == 4
-    assert (
-        run_name({"learn": True}, Signals.from_graphs(values, edges), np.zeros(1, dtype=int), np.ones(1))
-        in names
-    )
+    assert name(True, edges) in names

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gcgp.domain.whole_file import whole_file
+from gcgp.inference.ranks import ALONE, Ranks
 
 FORMAT = "gcgp-checkpoint"
 
@@ -18,15 +19,18 @@ class Checkpoint:
     """A file with the latest state of each stage of one run, replaced whole each time; no code is in it.
 
     `run` tells one run from another: the file of a different run is met with a ValueError, not overwritten.
+    Of several processes that fit one model the first alone reads and writes it.
     """
 
-    def __init__(self, path: str | Path, run: str, every: float = 30.0) -> None:
+    def __init__(self, path: str | Path, run: str, every: float = 30.0, ranks: Ranks = ALONE) -> None:
         self.path = Path(path)
         self.run = run
+        self.ranks = ranks
         self.every = every
         """Seconds between two writes of a stage's state."""
         self._written: dict[str, float] = {}
-        self._states: dict[str, dict[str, Tensor]] = self._read()
+        found = self._read() if ranks.rank == 0 else {}
+        self._states: dict[str, dict[str, Tensor]] = ranks.gathered(found)[0]
 
     def load(self, stage: str) -> dict[str, Tensor] | None:
         """The latest state of a stage; None if it was never saved."""
@@ -39,6 +43,8 @@ class Checkpoint:
     def save(self, stage: str, state: dict[str, Tensor]) -> None:
         """Keep the state of a stage."""
         self._states[stage] = state
+        if self.ranks.rank > 0:
+            return
         flat = {f"{s}/{name}": t.contiguous() for s, own in self._states.items() for name, t in own.items()}
         with whole_file(self.path) as part:
             save_file(flat, part, {"format": FORMAT, "run": self.run})
@@ -60,7 +66,7 @@ class Checkpoint:
             raise ValueError(f"checkpoint={str(self.path)!r}: a safetensors file, but no checkpoint of gcgp")
         if metadata.get("run") != self.run:
             raise ValueError(
-                f"checkpoint={str(self.path)!r} is of another run: its data or options were not these; "
-                "give another file, or remove this one"
+                f"checkpoint={str(self.path)!r} is of another run: its data, options or number of "
+                "processes were not these; give another file, or remove this one"
             )
         return states

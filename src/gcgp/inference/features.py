@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.domain import Chart, Signals, Stencil
@@ -104,9 +104,13 @@ class Features:
         diagonal: bool = True,
         draws: int | None = None,
         seed: int = 0,
+        first: int = 0,
         progress: Callable[[int], None] = lambda done: None,
     ) -> Iterator[Chunk]:
-        """Features of run after run of signals; `draws` samples the diagonal (see `kernel.sums`)."""
+        """Features of run after run of signals; `draws` samples the diagonal (see `kernel.sums`).
+
+        `first` is the number of the first signal, where these are not all.
+        """
         charts = [term.convolution.shared_chart(signals) for term in self.terms]
         most = min(self.memory, CHUNK_BYTES) // (8 * self.size)
         parts: list[Chunk] = []
@@ -115,7 +119,9 @@ class Features:
                 yield Chunk.concatenate(parts)
                 parts = []
             patches = self.patches(signals[run], charts, run.start)
-            parts.append(self.of_patches(patches, run, diagonal=diagonal, draws=draws, seed=seed))
+            numbers = first + np.arange(run.start, run.stop)
+            made = self.of_patches(patches, run, diagonal=diagonal, draws=draws, seed=seed, numbers=numbers)
+            parts.append(made)
             progress(run.stop - run.start)
         if parts:
             yield Chunk.concatenate(parts)
@@ -139,6 +145,7 @@ class Features:
         diagonal: bool = True,
         draws: int | None = None,
         seed: int = 0,
+        numbers: Int[np.ndarray, "n"] | None = None,
     ) -> Chunk:
         """Features of the signals whose patches, for each term, are given."""
         columns, diagonals = [], []
@@ -146,7 +153,7 @@ class Features:
             for term, own in zip(self.terms, patches, strict=True):
                 columns.append(term.whitened(term.kernel.kfu(own, term.inducing)))
                 if diagonal:
-                    values = term.kernel.kff_diagonal(own, draws=draws, seed=seed, first=run.start)
+                    values = term.kernel.kff_diagonal(own, draws=draws, seed=seed, numbers=numbers)
                     diagonals.append(values.double())
         return Chunk(run, torch.cat(columns, dim=1), torch.stack(diagonals).sum(dim=0) if diagonals else None)
 
@@ -160,21 +167,21 @@ class Features:
         roots: Sequence[Float[Tensor, "M M"]],
         charts: Sequence[Chart | Stencil | None],
         *,
-        first: int = 0,
         draws: int | None = None,
         seed: int = 0,
+        numbers: Int[np.ndarray, "n"] | None = None,
     ) -> tuple[Float[Tensor, "n M"], Float[Tensor, "n"]]:
         """Features and residuals of a run of signals, differentiable in all that they are made of."""
         columns, diagonals = [], []
         with torch.enable_grad():
             for term, root, chart in zip(self.terms, roots, charts, strict=True):
                 made = term.convolution.patches(signals, chart)
-                patches = term.kernel.weighted(made, first)
+                patches = term.kernel.weighted(made, 0 if numbers is None else int(numbers[0]))
                 if not made.values.requires_grad:
                     patches = patches.distinct()
                 kfu = term.kernel.kfu(patches, term.inducing)
                 columns.append(torch.linalg.solve_triangular(root, kfu.double().T, upper=False).T)
-                diagonal = term.kernel.kff_diagonal(patches, draws=draws, seed=seed, first=first)
+                diagonal = term.kernel.kff_diagonal(patches, draws=draws, seed=seed, numbers=numbers)
                 diagonals.append(diagonal.double())
             phi = torch.cat(columns, dim=1)
             return phi, (torch.stack(diagonals).sum(dim=0) - phi.square().sum(dim=1)).clamp_min(0.0)

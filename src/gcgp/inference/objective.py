@@ -20,6 +20,7 @@ from torch import Tensor
 from gcgp.domain import Chart, Signals, Stencil
 from gcgp.inference.features import RUN_BYTES, Features, Term
 from gcgp.inference.parameters import Parameters
+from gcgp.inference.ranks import ALONE, Ranks
 from gcgp.inference.selection import Sample
 from gcgp.inference.statistics import Statistics
 from gcgp.patches.convolution import runs
@@ -86,6 +87,11 @@ class Objective:
     draws: int | None = None
     """Patches drawn for the prior variance of large signals, always the same ones."""
     seed: int = 0
+    ranks: Ranks = ALONE
+    first: int = 0
+    """Number of the first signal, where several processes have some each."""
+    count: int | None = None
+    """Signals of all processes; None: these are all."""
     charts: dict[int, list[Chart | Stencil]] = field(default_factory=dict)
     """Those of the first runs of signals, by where these start, as many as fit the memory limit."""
     anchor_charts: list[Chart | Stencil | None] = field(default_factory=list)
@@ -106,7 +112,11 @@ class Objective:
         for anchored, leaf in zip(inducing, leaves, strict=True):
             if anchored.requires_grad and leaf.grad is not None:
                 anchored.backward(leaf.grad)
-        return value, self.parameters.gradient(x)
+        if self.ranks.rank > 0:  # what all processes have found alike counts once
+            self.log_noise.grad = self.log_variance.grad = None
+        gradient = torch.from_numpy(self.parameters.gradient(x))
+        self.ranks.total(gradient)
+        return value, gradient.numpy()
 
     def value(self, x: Float[np.ndarray, "k"]) -> float:
         """The objective alone."""
@@ -140,7 +150,8 @@ class Objective:
         kept: list[Sample] = []
         for run in self._runs():
             patches = features.patches(self.signals[run], self._charts(run), run.start)
-            chunk = features.of_patches(patches, run, draws=self.draws, seed=self.seed)
+            numbers = self.first + np.arange(run.start, run.stop)
+            chunk = features.of_patches(patches, run, draws=self.draws, seed=self.seed, numbers=numbers)
             group, targets = self.group[run], self.targets[run]
             statistics.add(chunk.features, group, targets, chunk.residual)
             inside, _ = self._scored_in(run)
@@ -148,14 +159,19 @@ class Objective:
                 assert chunk.diagonal is not None
                 whole = Sample(chunk.features, chunk.residual, chunk.diagonal, group, targets)
                 kept.append(whole.of(inside))
-        return statistics, Sample.concatenate(kept) if kept else None
+        statistics.total(self.ranks)
+        if self.scored is None:
+            return statistics, None
+        return statistics, Sample.concatenate(kept, self.ranks, features.size)
 
     def _scored_in(self, run: slice) -> tuple[Int[Tensor, "m"], slice]:
         """Which signals of a run are scored, and their places among all that are."""
         if self.scored is None:
             return torch.zeros(0, dtype=torch.int64), slice(0, 0)
-        start, stop = torch.searchsorted(self.scored.rows, torch.tensor([run.start, run.stop])).tolist()
-        return self.scored.rows[start:stop] - run.start, slice(start, stop)
+        begin = self.first + run.start
+        ends = torch.tensor([begin, self.first + run.stop])
+        start, stop = torch.searchsorted(self.scored.rows, ends).tolist()
+        return self.scored.rows[start:stop] - begin, slice(start, stop)
 
     def _runs(self) -> list[slice]:
         cost = self.features.bytes_per_signal(self.signals)
@@ -178,7 +194,8 @@ class Objective:
     def _score(self, statistics: Statistics, sample: Sample | None) -> Float[Tensor, ""]:
         likelihood, variance = self.likelihood(self.log_noise.exp()), self.log_variance.exp()
         if self.scored is None or sample is None:
-            return likelihood.bound(statistics, variance) / len(self.signals)
+            count = len(self.signals) if self.count is None else self.count
+            return likelihood.bound(statistics, variance) / count
         return -likelihood.leave_one_out_loss(
             likelihood.posterior(statistics, variance), sample, self.scored.draws
         )
@@ -215,7 +232,12 @@ class Objective:
     ) -> None:
         """Pull the sensitivities of the sums back through the features of one run of signals."""
         phi, residual = features.traced(
-            self.signals[run], roots, self._charts(run), first=run.start, draws=self.draws, seed=self.seed
+            self.signals[run],
+            roots,
+            self._charts(run),
+            draws=self.draws,
+            seed=self.seed,
+            numbers=self.first + np.arange(run.start, run.stop),
         )
         with torch.enable_grad():
             group, targets = self.group[run], self.targets[run]

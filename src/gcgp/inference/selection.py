@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from gcgp.inference.ranks import Ranks
 
 Point = tuple[float, ...]
 Likelihood = TypeVar("Likelihood")
@@ -28,13 +30,13 @@ class Sample:
     """In regression."""
 
     @classmethod
-    def concatenate(cls, parts: Sequence[Sample]) -> Sample:
-        """All signals of all parts, in order."""
-
-        def joined(values: list[Any]) -> Any:
-            return None if values[0] is None else torch.cat(values)
-
-        return cls(*(joined([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+    def concatenate(cls, parts: Sequence[Sample], ranks: Ranks, size: int) -> Sample:
+        """All signals of all parts of all processes, in order; `size` is that of the features."""
+        none = torch.zeros(0, dtype=torch.float64)
+        empty = cls(none.reshape(0, size), none, none, none.long(), none)
+        names = [field.name for field in fields(cls)]
+        columns = (torch.cat([getattr(part, name) for part in (empty, *parts)]) for name in names)
+        return cls(*map(ranks.joined, columns))
 
     def of(self, chosen: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> Sample:
         """The chosen signals alone."""

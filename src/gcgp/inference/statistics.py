@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gcgp.inference.ranks import Ranks
+
 SPANNED = 1e-13
 """A direction counts if this share of the largest sum of squares of features lies along it."""
 
@@ -59,6 +61,10 @@ class Statistics:
             self.squares[g] += t @ t
             self.residual[g] += residual[member].sum()
             self.count[g] += len(rows)
+
+    def total(self, ranks: Ranks) -> None:
+        """Become the sums over the signals of all processes."""
+        ranks.total(self.gram, self.cross, self.squares, self.residual, self.count)
 
     def span(self) -> Float[Tensor, "M r"]:
         """An orthonormal basis of what the features of all signals span, to rounding."""

@@ -25,6 +25,7 @@ from gcgp.inference.features import RUN_BYTES, Features
 from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.parameters import Parameters
 from gcgp.inference.posterior import Posterior
+from gcgp.inference.ranks import ALONE, Ranks
 from gcgp.inference.triangular import SpreadAndVolume, SquaredProducts
 from gcgp.inference.variational import Observed
 from gcgp.patches.convolution import runs
@@ -125,6 +126,8 @@ class Made:
     draws: int | None = None
     """Patches drawn for the prior variance of large signals."""
     seed: int = 0
+    first: int = 0
+    """Number of the first signal, where several processes have some each."""
     _present: Features | None = None
     _roots: Sequence[Tensor] = ()
 
@@ -141,7 +144,12 @@ class Made:
             part = signals[run]
             charts = [term.convolution.make_chart(part) for term in self._present.terms]
             phi, residual = self._present.traced(
-                part, self._roots, charts, first=run.start, draws=self.draws, seed=self.seed
+                part,
+                self._roots,
+                charts,
+                draws=self.draws,
+                seed=self.seed,
+                numbers=self.first + rows[run],
             )
             yield rows[run], phi, residual
 
@@ -157,12 +165,16 @@ def batch_bound(
     likelihood: Callable[[], Likelihood],
     targets: Num[Tensor, "N"],
     rows: Int[np.ndarray, "n"],
+    scale: float | None = None,
+    divergence: bool = True,
 ) -> float:
     """The bound of all N signals, estimated from some; its gradients are added to the leaves' `grad`.
 
-    `likelihood` makes one for each run of the batch, because each run is differentiated by itself.
+    `likelihood` makes one for each run of the batch, because each run is differentiated by itself. Where
+    several processes have parts of the batch, `scale` says how many signals each stands for, and one of them
+    counts the divergence.
     """
-    scale, total = len(targets) / len(rows), 0.0
+    scale, total = len(targets) / len(rows) if scale is None else scale, 0.0
     for part, features, residual in source.batch(rows):
         with torch.enable_grad():
             mean, variance = posterior.predict(features, residual)
@@ -170,10 +182,12 @@ def batch_bound(
         value.backward()
         total += float(value.detach())
     source.pull()
-    with torch.enable_grad():
-        divergence = -posterior.divergence()
-    divergence.backward()
-    return total + float(divergence.detach())
+    if divergence:
+        with torch.enable_grad():
+            penalty = -posterior.divergence()
+        penalty.backward()
+        total += float(penalty.detach())
+    return total
 
 
 def adam(
@@ -190,17 +204,22 @@ def adam(
     history: History,
     checkpoint: Checkpoint | None = None,
     tell: Callable[[int], None] = lambda step: None,
+    ranks: Ranks = ALONE,
+    first: int = 0,
+    count: int | None = None,
 ) -> Float[np.ndarray, "k"]:
     """Adam on q and on the parameters, which end at what is returned; the last state is kept, as usual.
 
     `likelihood` makes that of a step, with random draws of its own. The history has the mean bound of each
     pass through the signals. A run that is resumed from its checkpoint goes on as if it had never stopped.
+    Where several processes have some of the `count` signals each, `first` is the number of the first one.
     """
+    count = len(targets) if count is None else count
     x = torch.zeros(parameters.size, dtype=torch.float64, requires_grad=True)
     leaves = [*posterior.distribution.parameters(), x]
     optimiser = torch.optim.Adam(leaves, lr=learning_rate, maximize=True, fused=True)
     low, high = torch.tensor(parameters.bounds, dtype=torch.float64).reshape(-1, 2).T
-    per_epoch = math.ceil(len(targets) / batch)
+    per_epoch = math.ceil(count / batch)
     step, sums = 0, 0.0
     means: list[float] = []
     found = checkpoint.load("adam") if checkpoint is not None else None
@@ -210,29 +229,48 @@ def adam(
         for mean in found["means"].tolist():
             means.append(mean)
             history.add(mean)
-    order = _order(len(targets), seed, step // per_epoch)
+    order = _order(count, seed, step // per_epoch)
     while step < epochs * per_epoch:
         at = step % per_epoch
         if at == 0:
-            order = _order(len(targets), seed, step // per_epoch)
+            order = _order(count, seed, step // per_epoch)
         rows = order[at * batch : (at + 1) * batch]
         optimiser.zero_grad()
         parameters.set(x.detach().numpy())
-        value = batch_bound(posterior, source, partial(likelihood, step), targets, rows)
+        mine = rows[(rows >= first) & (rows < first + len(targets))] - first
+        value = torch.tensor(
+            batch_bound(
+                posterior,
+                source,
+                partial(likelihood, step),
+                targets,
+                mine,
+                count / len(rows),
+                divergence=ranks.rank == 0,
+            ),
+            dtype=torch.float64,
+        )
         x.grad = torch.from_numpy(parameters.gradient(x.detach().numpy()))
+        ranks.total(value, *(_gradient(leaf) for leaf in leaves))
         optimiser.step()
         with torch.no_grad():
             x.clamp_(low, high)
-        step, sums = step + 1, sums + value
+        step, sums = step + 1, sums + float(value)
         tell(step)
         if step % per_epoch == 0:
-            means.append(sums / per_epoch / len(targets))
+            means.append(sums / per_epoch / count)
             history.add(means[-1])
             sums = 0.0
         if checkpoint is not None and checkpoint.due("adam"):
             checkpoint.save("adam", _state(optimiser, leaves, step, sums, means))
     parameters.set(x.detach().numpy())
     return x.detach().numpy().copy()
+
+
+def _gradient(leaf: Tensor) -> Tensor:
+    if leaf.grad is None:
+        leaf.grad = torch.zeros_like(leaf)
+    return leaf.grad
 
 
 def _order(count: int, seed: int, epoch: int) -> Int[np.ndarray, "N"]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.features import Chunk
 from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.posterior import Posterior
+from gcgp.inference.ranks import ALONE, Ranks
 from gcgp.inference.selection import Point, pattern_search
 from gcgp.inference.statistics import gram
 
@@ -40,9 +42,20 @@ class Observed:
     features: Float[Tensor, "N M"]
     residual: Float[Tensor, "N"]
     targets: Num[Tensor, "N"]
+    ranks: Ranks = ALONE
+    first: int = 0
+    """Number of the first signal, where several processes have some each."""
 
     @classmethod
-    def room(cls, size: int, targets: Num[Tensor, "N"], dtype: torch.dtype, memory: int) -> Observed:
+    def room(
+        cls,
+        size: int,
+        targets: Num[Tensor, "N"],
+        dtype: torch.dtype,
+        memory: int,
+        ranks: Ranks = ALONE,
+        first: int = 0,
+    ) -> Observed:
         """Room for features to be filled in; beyond `memory` bytes in a file without a name."""
         count = len(targets)
         if count * size * dtype.itemsize > memory:
@@ -52,7 +65,7 @@ class Observed:
             features = torch.from_numpy(mapped)
         else:
             features = torch.zeros(count, size, dtype=dtype)
-        return cls(features, torch.zeros(count, dtype=torch.float64), targets)
+        return cls(features, torch.zeros(count, dtype=torch.float64), targets, ranks, first)
 
     def fill(self, chunk: Chunk) -> None:
         """Put the features of a run of signals in their place."""
@@ -60,6 +73,20 @@ class Observed:
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    @cached_property
+    def count(self) -> int:
+        """Signals of all processes."""
+        return int(self.total(torch.tensor(float(len(self)), dtype=torch.float64)))
+
+    def total(self, tensor: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """The sum over all processes, in place."""
+        self.ranks.total(tensor)
+        return tensor
+
+    def own(self, numbers: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
+        """The places here of those signals, of all processes, that are here."""
+        return numbers[(numbers >= self.first) & (numbers < self.first + len(self))] - self.first
 
     def runs(self) -> Iterator[slice]:
         """Slices of signals that are taken at once."""
@@ -86,11 +113,13 @@ class Sites:
         cross = torch.zeros(size, classes, dtype=torch.float64)
         for run in observed.runs():
             cross.addmm_(observed.features[run].double().T, self.linear[run])
+        observed.total(cross)
         for c in range(classes):
-            precision = torch.eye(size, dtype=torch.float64)
+            precision = torch.zeros(size, size, dtype=torch.float64)
             for run in observed.runs():
                 rows = observed.features[run].double()
                 precision += _weighted_gram(rows, variance * self.precision[run, c])
+            observed.total(precision).diagonal().add_(1.0)
             root, failed = torch.linalg.cholesky_ex(precision)
             if failed:
                 return None
@@ -122,15 +151,15 @@ def fit_of(sites: Sites, observed: Observed, likelihood: Likelihood, variance: f
     posterior = sites.posterior(observed, variance)
     if posterior is None:
         return None
-    total, linear, precision = 0.0, [], []
+    total, linear, precision = torch.zeros((), dtype=torch.float64), [], []
     for run in observed.runs():
         mean, spread = posterior.predict(observed.features[run].double(), observed.residual[run].double())
         values, slope, curvature = likelihood.sites(mean, spread, observed.targets[run])
-        total += float(values.sum())
+        total += values.sum()
         linear.append(slope + curvature * mean)
         precision.append(curvature)
     aim = Sites(torch.cat(linear), torch.cat(precision))
-    bound = total - float(posterior.divergence())
+    bound = float(observed.total(total)) - float(posterior.divergence())
     return Fit(sites, posterior, bound, aim) if np.isfinite(bound) else None
 
 
@@ -173,14 +202,17 @@ class Climb:
         steps = torch.stack([here - x for x, _ in self.past[:-1]])
         turns = torch.stack([away - r for _, r in self.past[:-1]])
         # Linear parts and precisions are of different size: each counts by its own.
-        size = away.square().mean(dim=(1, 2), keepdim=True).sqrt().clamp_min(1e-300)
-        columns = (turns / size).flatten(1).T
-        weights = torch.linalg.lstsq(columns, (away / size).flatten()[:, None], driver="gelsd").solution
+        size = self.observed.total(away.square().sum(dim=(1, 2), keepdim=True)).sqrt().clamp_min(1e-300)
+        columns = torch.cat([(turns / size).flatten(1), (away / size).flatten()[None]]).T
+        # Least squares over the signals of all processes: their triangular factors say as much as they do.
+        factors = self.observed.ranks.joined(torch.linalg.qr(columns, mode="r").R)
+        weights = torch.linalg.lstsq(factors[:, :-1], factors[:, -1:], driver="gelsd").solution
         return here + away - torch.tensordot(weights[:, 0], steps + turns, dims=1)
 
     def _tried(self, point: Tensor) -> Fit | None:
         """The fit of the sites at a point, if it has a larger bound."""
-        if bool((self.fit.aim.precision >= 0).all()):
+        negative = self.observed.total((self.fit.aim.precision < 0).double().sum())
+        if float(negative) == 0:
             point[1].clamp_min_(0.0)
         sites = Sites(point[0], point[1])
         moved = fit_of(sites, self.observed, self.likelihood, float(self.fit.posterior.variance))
@@ -202,7 +234,7 @@ def natural_steps(
         gain = climb.advance()
         if gain:
             tell(climb.fit)
-        if gain < tolerance * len(observed):
+        if gain < tolerance * observed.count:
             break
     return climb.fit
 
@@ -222,17 +254,17 @@ class Score:
         Leaving a signal out means leaving its site out; the other sites stay as they are.
         """
         if self.rows is None:
-            return fit.bound / len(self.observed)
-        total = 0.0
-        for rows in torch.split(self.rows, ROWS_AT_ONCE):
+            return fit.bound / self.observed.count
+        total = torch.zeros((), dtype=torch.float64)
+        for rows in torch.split(self.observed.own(self.rows), ROWS_AT_ONCE):
             mean, variance = fit.posterior.leave_one_out(
                 self.observed.features[rows].double(),
                 self.observed.residual[rows].double(),
                 fit.sites.linear[rows],
                 fit.sites.precision[rows],
             )
-            total += float(self.likelihood.predictive_log(mean, variance, self.observed.targets[rows]).sum())
-        return total / len(self.rows)
+            total += self.likelihood.predictive_log(mean, variance, self.observed.targets[rows]).sum()
+        return float(self.observed.total(total)) / len(self.rows)
 
 
 def settle(
@@ -285,7 +317,11 @@ def _resumed(
     stage: str,
 ) -> Fit | None:
     """Natural steps from the sites, or from where a run that was killed had come to."""
-    state = (checkpoint.load(stage) if checkpoint is not None else None) or {
+    own = slice(observed.first, observed.first + len(observed))
+    found = checkpoint.load(stage) if checkpoint is not None else None
+    if found is not None:  # the file is of the signals of all processes
+        found = found | {"sites": found["sites"][:, own], "past": found["past"][:, :, :, own]}
+    state = found or {
         "sites": sites.stacked(),
         "past": torch.zeros(0, 2, *sites.stacked().shape, dtype=torch.float64),
         "step": torch.tensor(1.0, dtype=torch.float64),
@@ -302,14 +338,15 @@ def _resumed(
     done = False
     while not done:
         gain = climb.advance()
-        done = gain < TOLERANCE * len(observed) or len(bounds) + 1 >= MOST_STEPS
+        done = gain < TOLERANCE * observed.count or len(bounds) + 1 >= MOST_STEPS
         if gain:
-            bounds.append(climb.fit.bound / len(observed))
+            bounds.append(climb.fit.bound / observed.count)
             tell(bounds[-1])
-        if checkpoint is not None and (done or checkpoint.due(stage)):
+        if checkpoint is not None and (done or observed.ranks.first_says(checkpoint.due(stage))):
+            past = state["past"][:0] if done else torch.stack([torch.stack(p) for p in climb.past])
             state = {
-                "sites": climb.fit.sites.stacked(),
-                "past": state["past"][:0] if done else torch.stack([torch.stack(p) for p in climb.past]),
+                "sites": observed.ranks.joined(climb.fit.sites.stacked(), 1),
+                "past": observed.ranks.joined(past, 3),
                 "step": torch.tensor(climb.step, dtype=torch.float64),
                 "bounds": torch.tensor(bounds, dtype=torch.float64),
                 "done": torch.tensor(done),

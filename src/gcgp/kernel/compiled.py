@@ -98,12 +98,11 @@ def mixed(word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def draw_rows(magnitude, offsets, draws, seed, first):  # type: ignore[no-untyped-def]
+def draw_rows(magnitude, offsets, draws, seed, numbers):  # type: ignore[no-untyped-def]
     """The rows of each segment or, if it has more, `draws` of them in proportion to their magnitudes.
 
     Also what the sum over all ordered pairs of different draws is to be multiplied by. Draws depend on the
-    seed and the segment's number, which starts at `first`: NumPy's generators take longer to make than to
-    draw from.
+    seed and the segment's number: NumPy's generators take longer to make than to draw from.
     """
     segments = len(offsets) - 1
     rows = np.empty(np.minimum(np.diff(offsets), draws).sum(), dtype=np.int64)
@@ -122,7 +121,7 @@ def draw_rows(magnitude, offsets, draws, seed, first):  # type: ignore[no-untype
             total += magnitude[start + row]
             reached[row] = total
         mass[n] = total**2 / (draws * (draws - 1))
-        stream = mixed(mixed(np.uint64(seed)) ^ np.uint64(first + n))
+        stream = mixed(mixed(np.uint64(seed)) ^ np.uint64(numbers[n]))
         for draw in range(draws):
             uniform = np.float64(mixed(stream ^ mixed(np.uint64(draw))) >> np.uint64(11)) * 2.0**-53
             drawn = np.searchsorted(reached[:count], uniform * total, side="right")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gpytorch
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.domain.chart import unknown_option
@@ -69,7 +70,12 @@ class ConvolutionalKernel(gpytorch.Module):
         return sums.kff(self.base, left, right)
 
     def kff_diagonal(
-        self, patches: Patches, *, draws: int | None = None, seed: int = 0, first: int = 0
+        self,
+        patches: Patches,
+        *,
+        draws: int | None = None,
+        seed: int = 0,
+        numbers: Int[np.ndarray, "N"] | None = None,
     ) -> Float[Tensor, "N"]:
         """k(ψ, ψ) of weighted patches, exactly or from a sample of them; see `sums.kff_diagonal`."""
-        return sums.kff_diagonal(self.base, patches, draws=draws, seed=seed, first=first)
+        return sums.kff_diagonal(self.base, patches, draws=draws, seed=seed, numbers=numbers)

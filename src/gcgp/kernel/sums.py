@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.kernel.base import distance_form, prior_variance
@@ -58,18 +59,24 @@ def kff(kernel: Kernel, left: Patches, right: Patches) -> Float[Tensor, "N N2"]:
 
 
 def kff_diagonal(
-    kernel: Kernel, patches: Patches, *, draws: int | None = None, seed: int = 0, first: int = 0
+    kernel: Kernel,
+    patches: Patches,
+    *,
+    draws: int | None = None,
+    seed: int = 0,
+    numbers: Int[np.ndarray, "N"] | None = None,
 ) -> Float[Tensor, "N"]:
     """k(ψ, ψ) of every signal: the double sum over its own patches.
 
     With `draws`, signals of more patches than that get an unbiased estimate from that many patches,
-    drawn in proportion to their multiplicities. What is drawn depends on the seed and the signal's number,
-    which starts at `first`, and not on how signals are cut into chunks.
+    drawn in proportion to their multiplicities. What is drawn depends on the seed and the signal's number
+    (its place, if none are given), and not on how signals are cut into chunks.
     """
     if draws is not None and draws < 2:
         raise ValueError(f"draws={draws!r}: an estimate needs two patches at least")
     if draws is not None and bool((patches.offsets.diff() > draws).any()):
-        return _partly_sampled(kernel, patches, draws, seed, first)
+        numbers = np.arange(len(patches)) if numbers is None else numbers
+        return _partly_sampled(kernel, patches, draws, seed, numbers)
     if type(kernel) is RotationPooled:
         turning = Turning.of(kernel, patches.values, patches.values)
         if turning is not None and not patches.multiplicity.requires_grad:
@@ -126,7 +133,7 @@ def _large_double_sum(blocks: Blocks, patches: Patches, signal: int) -> Float[Te
 
 
 def _partly_sampled(
-    kernel: Kernel, patches: Patches, draws: int, seed: int, first: int
+    kernel: Kernel, patches: Patches, draws: int, seed: int, numbers: Int[np.ndarray, "N"]
 ) -> Float[Tensor, "N"]:
     """The diagonal, where signals of more patches than `draws` are estimated.
 
@@ -136,7 +143,7 @@ def _partly_sampled(
 
     counts = patches.offsets.diff()
     magnitude = patches.multiplicity.detach().abs().cpu().numpy()
-    rows, mass = draw_rows(magnitude, patches.offsets.cpu().numpy(), draws, seed, first)
+    rows, mass = draw_rows(magnitude, patches.offsets.cpu().numpy(), draws, seed, numbers)
     chosen = torch.from_numpy(rows).to(counts.device)
     drawn = torch.repeat_interleave(counts > draws, counts.clamp_max(draws))
     m = patches.multiplicity[chosen]

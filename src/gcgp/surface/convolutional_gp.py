@@ -19,10 +19,12 @@ from tqdm import tqdm
 
 from gcgp.domain import Grids, Signals
 from gcgp.domain.chart import unknown_option
+from gcgp.domain.mesh.cache import digest_of
 from gcgp.inference import Features, Posterior, Statistics
 from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.climbing import OPTIMISERS, History, Step
 from gcgp.inference.features import Chunk
+from gcgp.inference.ranks import Ranks
 from gcgp.inference.selection import Choice, Point, Sample
 from gcgp.kernel.base import NAMES as KERNELS
 from gcgp.kernel.convolutional import AGGREGATES
@@ -32,7 +34,8 @@ from gcgp.surface.fitting import DTYPES, Fitting
 from gcgp.surface.inputs import as_bytes, as_signals
 from gcgp.surface.job import Job
 from gcgp.surface.learning import OBJECTIVES, names_to_learn, teller
-from gcgp.surface.variational import INFERENCES, run_name
+from gcgp.surface.sharding import check_shards
+from gcgp.surface.variational import INFERENCES
 
 
 @dataclass(frozen=True)
@@ -196,30 +199,49 @@ class ConvolutionalGP(BaseEstimator):
         return signals
 
     def _fit(
-        self, signals: Signals, group: Int[np.ndarray, "N"], targets: Float[np.ndarray, "N"], groups: int
+        self,
+        signals: Signals,
+        group: Int[np.ndarray, "N"],
+        targets: Float[np.ndarray, "N"],
+        groups: int,
+        ranks: Ranks,
     ) -> Choice[Any]:
         """Build the terms, collect the statistics of all signals, and choose likelihood and variance.
 
-        `group` says to which of the `groups` a signal belongs: its class, or 0 in regression.
+        `group` says to which of the `groups` a signal belongs: its class, or 0 in regression. Signals are
+        those of this process, group and targets those of all.
         """
         if self.vertex_weights is not None and len(signals.domains) > 1:
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
             raise ValueError(f"signal {n}: not on the domain of signal 0, as vertex_weights need it to be")
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31, size=4))
+        name = check_shards(self.get_params(deep=False), signals, ranks)
+        seeds = ranks.gathered(check_random_state(self.random_state).randint(2**31, size=4))[0]
         checkpoint = None
         if self.checkpoint is not None:
-            options = self.get_params(deep=False)
-            checkpoint = Checkpoint(self.checkpoint, run_name(options, signals, group, targets))
-        history = History(tell=teller(self.verbose))
-        labels, t = torch.from_numpy(group), torch.from_numpy(targets)
-        job = Job(signals, labels, t, groups, as_bytes(self.memory_limit), rng, history, checkpoint)
-        with self._bar(len(signals)) as bar:
+            checkpoint = Checkpoint(self.checkpoint, digest_of([name, group, targets]), ranks=ranks)
+        count = len(group)
+        first = sum(ranks.gathered(len(signals))[: ranks.rank])
+        own = slice(first, first + len(signals))
+        job = Job(
+            signals,
+            torch.from_numpy(group[own]),
+            torch.from_numpy(targets[own]),
+            groups,
+            as_bytes(self.memory_limit),
+            np.random.default_rng(seeds),
+            History(tell=teller(self.verbose and ranks.rank == 0)),
+            checkpoint,
+            ranks,
+            first,
+            count,
+        )
+        with self._bar(len(signals), shown=ranks.rank == 0) as bar:
             fitted = Fitting(self, job, bar).run()
         self.features_, self.posterior_, self.bound_ = fitted.features, fitted.posterior, fitted.bound
         self.variance_ = float(fitted.posterior.variance)
         if fitted.start_weightings is not None:
             self.start_weightings_ = fitted.start_weightings
-        self.history_ = history.steps
+        self.history_ = job.history.steps
         self.n_iter_ = max(1, len(self.history_))
         self.domain_ = type(signals.domains).__name__
         self.channels_ = signals.channels
@@ -250,9 +272,10 @@ class ConvolutionalGP(BaseEstimator):
             variances.append(variance)
         return torch.cat(means), torch.cat(variances)
 
-    def _bar(self, total: int) -> Any:
+    def _bar(self, total: int, shown: bool = True) -> Any:
         """A bar on a terminal, nothing in a pipe; it appears once the work takes longer than a second."""
-        return tqdm(total=total, unit=" signals", delay=1, disable=None if self.progress else True)
+        shown = shown and self.progress
+        return tqdm(total=total, unit=" signals", delay=1, disable=None if shown else True)
 
 
 def check_positive(name: str, value: Any) -> None:

@@ -12,11 +12,13 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 
 from gcgp.domain.chart import unknown_option
 from gcgp.inference import DirichletClassification, GaussianRegression, Statistics
+from gcgp.inference.ranks import Ranks
 from gcgp.inference.selection import Choice, Point, Sample
 from gcgp.inference.softmax import normal_draws
 from gcgp.surface.convolutional_gp import ConvolutionalGP, check_positive
 from gcgp.surface.fitting import TRIAL_DRAWS
 from gcgp.surface.inputs import as_signals, as_targets, encode_labels, labels_of
+from gcgp.surface.sharding import of_all_ranks
 from gcgp.surface.variational import LIKELIHOODS, class_likelihood
 
 
@@ -162,9 +164,9 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         check_positive("alpha", self.alpha)
         if self.likelihood not in LIKELIHOODS:
             raise unknown_option("likelihood", self.likelihood, LIKELIHOODS)
-        signals = as_signals(X)
-        classes, codes = encode_labels(y, len(signals))
-        choice = self._fit(signals, codes, np.ones(len(codes)), len(classes))
+        signals, ranks = as_signals(X), Ranks.present()
+        classes, codes = encode_labels(*of_all_ranks(labels_of(y), len(signals), ranks))
+        choice = self._fit(signals, codes, np.ones(len(codes)), len(classes), ranks)
         self.classes_ = classes
         self.alpha_ = choice.likelihood.alpha
         return self
@@ -290,11 +292,11 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         """Fit to signals, or images `[N, H, W]` or `[N, H, W, C]`, and their targets `[N]`."""
         self._validate_options()
         check_positive("noise", self.noise)
-        signals = as_signals(X)
-        targets = as_targets(y, len(signals))
+        signals, ranks = as_signals(X), Ranks.present()
+        targets = as_targets(*of_all_ranks(labels_of(y), len(signals), ranks))
         self.intercept_ = float(targets.mean())
         centred = targets - self.intercept_
-        choice = self._fit(signals, np.zeros(len(targets), dtype=np.int64), centred, 1)
+        choice = self._fit(signals, np.zeros(len(targets), dtype=np.int64), centred, 1, ranks)
         self.noise_ = choice.likelihood.noise
         return self
 

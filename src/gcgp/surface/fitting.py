@@ -18,7 +18,7 @@ from torch import Tensor
 from gcgp.domain import Meshes, Signals
 from gcgp.inference import Features, GaussianRegression, Posterior, Statistics, Term
 from gcgp.inference.dirichlet import FINE_STEPS
-from gcgp.inference.selection import Choice, Point
+from gcgp.inference.selection import Choice, Point, Sample
 from gcgp.inference.softmax import normal_draws
 from gcgp.inference.variational import Observed
 from gcgp.patches import Convolution
@@ -72,8 +72,9 @@ class Fitting:
         """All stages."""
         job, rng = self.job, self.job.rng
         self.bar.set_description("lengthscales")
-        trial = rng.permutation(len(job.signals))[: self._trial_size()]
-        drafts = self._drafts(job.signals[trial])
+        rows = rng.permutation(job.count)[: self._trial_size()]
+        trial = job.everywhere(rows)
+        drafts = self._drafts(trial.signals)
         loss = self._trial_loss(trial, min(int(self.model.n_inducing), TRIAL_INDUCING))
         tuned = tune(drafts, self.model.lengthscale, self.model.location, loss)
         start = loss.last
@@ -87,7 +88,7 @@ class Fitting:
             self.bar.set_description("learning")
             # Random numbers of its own: what is not kept of learning then leaves no trace.
             apart = replace(self, job=replace(job, rng=rng.spawn(1)[0]))
-            state, start = apart._learned(state, start, loss, trial)
+            state, start = apart._learned(state, start, loss, trial, rows)
         inducing = state.inducing or [
             draft.inducing(scales, int(self.model.n_inducing), self.model.inducing, rng)
             for draft, scales in zip(state.drafts, state.scales, strict=True)
@@ -99,7 +100,7 @@ class Fitting:
         if paper:
             fitted = self._as_in_the_paper(state, terms, loss)
         else:
-            fitted = self._solved(terms, trial[: state.drafts[0].scored], start)
+            fitted = self._solved(terms, rows[: state.drafts[0].scored], start)
         return replace(fitted, start_weightings=begun)
 
     def _trial_size(self) -> int:
@@ -108,7 +109,8 @@ class Fitting:
         width = (
             sum(w.bins * (signals.channels + 1) + 3 for w in weightings) * DTYPES[self.model.dtype].itemsize
         )
-        return max(2, min(TRIAL_SIGNALS, int(memory / (width * signals.vertex_counts.mean() * 4))))
+        vertices = sum(self.job.ranks.gathered(len(signals.values))) / self.job.count
+        return max(2, min(TRIAL_SIGNALS, int(memory / (width * vertices * 4))))
 
     def _drafts(self, trial: Signals) -> list[Draft]:
         """One draft for each weighting, with location and mass as asked for."""
@@ -157,12 +159,17 @@ class Fitting:
             on_meshes if self.model.pool_rotations == "auto" else bool(self.model.pool_rotations)
         )
 
-    def _trial_loss(self, trial: Int[np.ndarray, "n"], inducing: int) -> TrialLoss:
+    def _trial_loss(self, trial: Job, inducing: int) -> TrialLoss:
         """The loss of a model of the trial signals with so many inducing patches."""
-        job = self.job
         method = "random" if self.model.inducing == "random" else "k-means++"
         return TrialLoss(
-            job.group[trial], job.targets[trial], job.groups, inducing, method, self.model._choose, job.rng
+            trial.group,
+            trial.targets,
+            trial.groups,
+            inducing,
+            method,
+            self.model._choose,
+            self.job.rng,
         )
 
     def _solved(self, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point) -> Fitted:
@@ -173,15 +180,21 @@ class Fitting:
         statistics = Statistics.empty(job.groups, features.size)
         observed = None
         if self.model.inference == "variational":
-            observed = Observed.room(features.size, self._told(), DTYPES[self.model.dtype], job.memory)
+            dtype = DTYPES[self.model.dtype]
+            observed = Observed.room(features.size, self._told(), dtype, job.memory, job.ranks, job.first)
         seed = int(job.rng.integers(2**31))
-        for chunk in features.chunks(job.signals, draws=DIAGONAL_DRAWS, seed=seed, progress=self.bar.update):
+        for chunk in features.chunks(
+            job.signals, draws=DIAGONAL_DRAWS, seed=seed, first=job.first, progress=self.bar.update
+        ):
             statistics.add(chunk.features, job.group[chunk.run], job.targets[chunk.run], chunk.residual)
             if observed is not None:
                 observed.fill(chunk)
+        statistics.total(job.ranks)
         self.bar.set_description("variance")
-        chunks = list(features.chunks(job.signals[scored]))
-        sample = sample_of(chunks, job.group[scored], job.targets[scored])
+        part = job.part(scored)
+        chunks = list(features.chunks(part.signals))
+        sample = sample_of(chunks, part.group, part.targets)
+        sample = Sample.concatenate([sample], job.ranks, features.size)
         choice = self.model._choose(statistics, sample, start, FINE_STEPS)
         if observed is None:
             posterior = choice.likelihood.posterior(statistics, choice.variance)
@@ -209,12 +222,12 @@ class Fitting:
         job, choice = self.job, loss.choice
         name = self.model._likelihood_parameter
         names = names_to_learn(self.model.learn, name) or (*DEFAULT, name, "location", "inducing")
-        batch, bar = min(int(self.model.batch_size), len(job.signals)), self.bar
+        batch, bar = min(int(self.model.batch_size), job.count), self.bar
         bar.set_description("Adam")
-        bar.total, bar.unit = int(self.model.max_iter) * -(-len(job.signals) // batch), " steps"
+        bar.total, bar.unit = int(self.model.max_iter) * -(-job.count // batch), " steps"
         found = as_in_the_paper(
             [(term, draft.columns) for term, draft in zip(terms, state.drafts, strict=True)],
-            job.signals,
+            job,
             self._told(),
             latents=job.groups,
             likelihood=getattr(self.model, "likelihood", None),
@@ -224,11 +237,8 @@ class Fitting:
             epochs=int(self.model.max_iter),
             batch=batch,
             learning_rate=float(self.model.learning_rate),
-            memory=job.memory,
             draws=DIAGONAL_DRAWS,
             seed=int(job.rng.integers(2**31)),
-            history=job.history,
-            checkpoint=job.checkpoint,
             tell=lambda step: bar.update(step - bar.n),
         )
         if found.noise is not None:
@@ -269,13 +279,13 @@ class Fitting:
         )
 
     def _learned(
-        self, state: State, start: Point, loss: TrialLoss, trial: Int[np.ndarray, "n"]
+        self, state: State, start: Point, loss: TrialLoss, trial: Job, rows: Int[np.ndarray, "n"]
     ) -> tuple[State, Point]:
         """What learning makes of the tuned drafts, and where the next search for the likelihood starts.
 
         What it makes is kept if signals that no climb has scored are predicted better by more than chance.
         """
-        job, task = self.job, self._task(trial, state.drafts[0].scored)
+        job, task = self.job, self._task(rows, state.drafts[0].scored)
         loss.rng = job.rng
         loss(state.drafts, state.scales)
         assert loss.choice is not None

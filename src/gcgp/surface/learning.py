@@ -120,13 +120,13 @@ def check_names(option: Any, state: State, likelihood_parameter: str) -> None:
 
 def learn(state: State, task: Task, loss: TrialLoss) -> State:
     """Zoom, climb on the trial signals, climb on all; if the user interrupts, the best so far is kept."""
-    trial = task.job.signals[task.trial]
+    trial = task.job.everywhere(task.trial).signals
     parts = [("trial", task.part(task.trial, task.trial_inducing), 1.0)]
-    if len(task.job.signals) > len(trial):
-        others = np.setdiff1d(np.arange(len(task.job.signals)), task.trial)
+    if task.job.count > len(trial):
+        others = np.setdiff1d(np.arange(task.job.count), task.trial)
         more = np.concatenate([task.trial, task.job.rng.permutation(others)[: MIDDLE_SIGNALS - len(trial)]])
         parts = [(parts[0][0], parts[0][1], 0.5), ("more", task.part(more, task.inducing), 0.5)]
-        if len(task.job.signals) > len(more):
+        if task.job.count > len(more):
             parts.append(("all", task, FULL_SHARE))
     interrupted = False
     try:
@@ -260,7 +260,7 @@ def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[St
             knobs.append(scalar_knob(name, logarithm))
     parameters = Parameters(knobs)
     apart = np.concatenate([task.trial[: task.held], task.trial[count:]])
-    others = np.setdiff1d(np.arange(len(task.job.signals)), apart)
+    others = np.setdiff1d(np.arange(task.job.count), apart)
     scored = torch.from_numpy(np.sort(task.job.rng.permutation(others)[:MOST_SCORED]))
     objective = Objective(
         Features(terms, task.job.memory),
@@ -276,6 +276,9 @@ def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[St
         None if task.by_bound else Scored(scored, task.softmax_draws),
         task.diagonal_draws,
         seed=int(task.job.rng.integers(2**31)),
+        ranks=task.job.ranks,
+        first=task.job.first,
+        count=task.job.count,
     )
     best, interrupted = climb(
         objective,

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Int, Num
 from torch import Tensor
 
-from gcgp.domain import Meshes, Signals
-from gcgp.domain.mesh.cache import digest_of
 from gcgp.inference import DirichletClassification, Features, GaussianRegression, Posterior, Statistics, Term
 from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.climbing import History
@@ -22,6 +18,7 @@ from gcgp.inference.parameters import Parameters, scalar_knob
 from gcgp.inference.selection import Point
 from gcgp.inference.stochastic import FreePosterior, Kept, Made, Source, adam
 from gcgp.inference.variational import Fit, Observed, Score, Sites, settle
+from gcgp.surface.job import Job
 from gcgp.surface.learning import MOST_SCORED, fastened, loosened
 
 INFERENCES = ("closed-form", "variational")
@@ -41,8 +38,6 @@ MOST_LOOKED_AT = 500
 """Signals by which the start of the steps is judged."""
 START_ALPHAS = (1e-3, 1e-2)
 """α_ε of the closed forms that steps may start from, beside the one that was chosen."""
-UNRELATED = ("progress", "verbose", "checkpoint")
-"""Options that do not change what a fit comes to."""
 
 
 def class_likelihood(name: str, classes: int) -> Softmax | RobustMax:
@@ -69,8 +64,8 @@ def naturally(
     classes, unless it is given, the GP variance, because what is best for the closed form is not for them.
     """
     history.stage = "natural"
-    count = min(MOST_SCORED, len(observed))
-    rows = torch.from_numpy(np.sort(rng.permutation(len(observed))[:count]))
+    count = min(MOST_SCORED, observed.count)
+    rows = torch.from_numpy(np.sort(rng.permutation(observed.count)[:count]))
     classes = len(statistics.count)
     start: Point = (0.0,)
     steps: Sequence[Point] = ()
@@ -126,9 +121,10 @@ def best_start(
 
     def bound(candidate: DirichletClassification) -> float:
         posterior = candidate.posterior(statistics, variance)
-        mean, spread = posterior.predict(observed.features[rows].double(), observed.residual[rows].double())
-        fit = likelihood.expected_log(mean, spread, observed.targets[rows]).mean()
-        return float(fit - posterior.divergence() / len(observed))
+        here = observed.own(rows)
+        mean, spread = posterior.predict(observed.features[here].double(), observed.residual[here].double())
+        fit = observed.total(likelihood.expected_log(mean, spread, observed.targets[here]).sum()) / len(rows)
+        return float(fit - posterior.divergence() / observed.count)
 
     return max([closed, *map(DirichletClassification, START_ALPHAS)], key=bound)
 
@@ -157,7 +153,7 @@ class Everything:
 
 def as_in_the_paper(
     terms: Sequence[tuple[Term, dict[str, slice]]],
-    signals: Signals,
+    job: Job,
     targets: Num[Tensor, "N"],
     *,
     latents: int,
@@ -168,11 +164,8 @@ def as_in_the_paper(
     epochs: int,
     batch: int,
     learning_rate: float,
-    memory: int,
     draws: int,
     seed: int,
-    history: History,
-    checkpoint: Checkpoint | None,
     tell: Callable[[int], None],
 ) -> Everything:
     """Adam on q and everything named, from the prior; `likelihood` None is Gaussian noise.
@@ -188,7 +181,7 @@ def as_in_the_paper(
         knobs.append(scalar_knob("variance", log_variance))
     if "noise" in names and likelihood is None:
         knobs.append(scalar_knob("noise", log_noise))
-    features = Features([term for term, _ in loose], memory)
+    features = Features([term for term, _ in loose], job.memory)
     posterior = FreePosterior.prior(features.size, latents, log_variance, features.terms[0].inducing.dtype)
 
     def of_step(step: int) -> Likelihood:
@@ -198,11 +191,11 @@ def as_in_the_paper(
             return Softmax(latents, STEP_DRAWS, seed=seed + step)
         return RobustMax(latents)
 
-    history.stage = "paper"
-    source: Source = Made(features, signals, draws, seed)
+    job.history.stage = "paper"
+    source: Source = Made(features, job.signals, draws, seed, job.first)
     if not any(own for _, own in loose):
-        observed = Observed.room(features.size, targets, torch.float64, memory)
-        for chunk in features.chunks(signals, draws=draws, seed=seed):
+        observed = Observed.room(features.size, targets, torch.float64, job.memory)
+        for chunk in features.chunks(job.signals, draws=draws, seed=seed, first=job.first):
             observed.fill(chunk)
         source = Kept(observed)
     adam(
@@ -215,29 +208,16 @@ def as_in_the_paper(
         batch=batch,
         learning_rate=learning_rate,
         seed=seed,
-        history=history,
-        checkpoint=checkpoint,
+        history=job.history,
+        checkpoint=job.checkpoint,
         tell=tell,
+        ranks=job.ranks,
+        first=job.first,
+        count=job.count,
     )
     return Everything(
         [fastened(term) for term, _ in loose],
         posterior.settled(),
         float(log_noise.detach().exp()) if likelihood is None else None,
-        history.steps[-1].value * len(signals),
+        job.history.steps[-1].value * job.count,
     )
-
-
-def run_name(
-    options: dict[str, Any], signals: Signals, group: Int[np.ndarray, "N"], targets: Float[np.ndarray, "N"]
-) -> str:
-    """A digest of all that a fit depends on: it tells one run from another."""
-    from gcgp.surface.model_file import plain_parameter
-
-    kept = {key: plain_parameter(key, value) for key, value in options.items() if key not in UNRELATED}
-    domains: Any = signals.domains
-    if isinstance(domains, Meshes):
-        parts = [array for mesh in domains for array in (mesh.vertices, mesh.faces)]
-    else:
-        parts = [getattr(domains, field.name) for field in fields(domains)]
-    arrays = (*parts, signals.values, signals.offsets, signals.domain_of, group, targets)
-    return digest_of([json.dumps(kept, sort_keys=True), *("" if a is None else a for a in arrays)])
