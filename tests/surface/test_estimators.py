@@ -2,6 +2,7 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 from gpytorch.kernels import RBFKernel, RQKernel, ScaleKernel
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -10,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from gcgp import GCGPClassifier, GCGPRegressor, Signals, superpixels
+from gcgp.surface.assembly import median_distance
 from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, Polar
 
 FAST = {"n_inducing": 25, "progress": False}
@@ -338,3 +340,15 @@ def test_given_values_are_kept(images_and_labels):
     assert regressor.variance_ == 2.0
     base = regressor.features_.terms[0].kernel.base
     np.testing.assert_allclose(base.lengthscale[0, -2:].numpy(), 4.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_is_no_distance_between_patches(dtype):
+    """Else the masses of a ring, where all vertices are alike, would have a lengthscale of rounding."""
+    rng = np.random.default_rng(0)
+    alike = torch.full((100, 3), 7.3, dtype=dtype)
+    alike *= 1 + torch.finfo(dtype).eps * torch.from_numpy(rng.integers(-2, 3, (100, 3))).to(dtype)
+    assert (alike != alike[0]).any()
+    assert median_distance(alike, rng) == 1.0
+    alike[::2] += 0.5
+    assert median_distance(alike, rng) == pytest.approx(0.5 * 3**0.5, rel=1e-4)

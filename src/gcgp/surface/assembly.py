@@ -29,6 +29,8 @@ CANDIDATES = 20_000
 TRIAL_PATCHES = 800
 """Of each trial signal; with kernels pooled over J rotations fewer, so that it takes no longer."""
 PAIRS_FOR_MEDIAN = 4_000
+ROUNDING = 64
+"""Units in the last place by which numbers may differ that would be equal without rounding."""
 MESH_REACH = 0.15
 """The outermost radius on meshes, as a part of the root of the area."""
 MESH_RAYS = 16
@@ -267,8 +269,9 @@ class Draft:
 
 
 def median_distance(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -> float:
-    """Median distance between two rows that differ; 1 if none do."""
+    """Median distance between two rows that differ by more than rounding; 1 if none do."""
     a, b = (torch.from_numpy(rng.integers(len(rows), size=PAIRS_FOR_MEDIAN)) for _ in range(2))
     distances = (rows[a].double() - rows[b].double()).norm(dim=1)
-    distances = distances[distances > 0]
+    rounding = ROUNDING * torch.finfo(rows.dtype).eps * float(rows.abs().max()) if len(rows) else 0.0
+    distances = distances[distances > rounding]
     return float(distances.median()) if len(distances) else 1.0
