@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, one_each
+from gcgp.inference.ranks import ALONE, Ranks
 from gcgp.inference.selection import Choice, Point, Sample, pattern_search
 from gcgp.inference.softmax import expected_softmax
 from gcgp.inference.statistics import Statistics
@@ -77,10 +78,13 @@ class DirichletClassification:
 
         return of_class
 
-    def posterior(self, statistics: Statistics, variance: float | Tensor) -> Posterior:
-        """The posteriors of all classes."""
+    def posterior(
+        self, statistics: Statistics, variance: float | Tensor, classes: slice = slice(None)
+    ) -> Posterior:
+        """The posteriors of all classes, or of some."""
         equations = self.normal_equations(statistics)
-        solved = one_each(lambda label: equations(label).solve(variance), range(len(statistics.count)))
+        labels = range(len(statistics.count))[classes]
+        solved = one_each(lambda label: equations(label).solve(variance), labels)
         weights = torch.stack([weights for weights, _ in solved], dim=1)
         return Posterior(variance, weights, torch.stack([root for _, root in solved]))
 
@@ -103,12 +107,13 @@ class DirichletClassification:
         variance: float | None = None,
         start: Point = START,
         steps: Sequence[Point] = FINE_STEPS,
+        ranks: Ranks = ALONE,
     ) -> Choice[DirichletClassification]:
         """α_ε and the variance with the least leave-one-out loss on a sample; either may be given.
 
         `start` is log10 of the prior variance of a typical signal and of α_ε. A signal that is the only one
         of its class is not left out: nothing would be left to know it by. If all are, the variance is
-        chosen by the collapsed bound, and α_ε is 0.01.
+        chosen by the collapsed bound, and α_ε is 0.01. Several processes take some of the classes each.
         """
         size = float(sample.diagonal.mean())
         assert sample.labels is not None
@@ -119,6 +124,9 @@ class DirichletClassification:
             # Fewer signals than features span few directions: everything below is cheaper in these.
             basis = statistics.span()
             statistics, sample = statistics.along(basis), sample.along(basis)
+
+        ranks = ranks if ranks.size <= len(statistics.count) else ALONE
+        own = ranks.share(len(statistics.count))
 
         def at(point: tuple[float, ...]) -> tuple[DirichletClassification, float]:
             likelihood = cls(10 ** point[1] if alpha is None else alpha)
@@ -132,7 +140,8 @@ class DirichletClassification:
                 return math.inf
             if len(sample.features) == 0:
                 return -float(likelihood.bound(statistics, s2)) / max(float(statistics.count.sum()), 1.0)
-            return float(likelihood.leave_one_out_loss(likelihood.posterior(statistics, s2), sample, draws))
+            posterior = likelihood.posterior(statistics, s2, own)
+            return -float(likelihood.leave_one_out_logs(posterior, sample, draws, own, ranks).mean())
 
         free = (variance is None, alpha is None)
         moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
@@ -150,12 +159,22 @@ class DirichletClassification:
         return -self.leave_one_out_logs(posterior, sample, draws).mean()
 
     def leave_one_out_logs(
-        self, posterior: Posterior, sample: Sample, draws: Float[Tensor, "draws C"]
+        self,
+        posterior: Posterior,
+        sample: Sample,
+        draws: Float[Tensor, "draws C"],
+        classes: slice = slice(None),
+        ranks: Ranks = ALONE,
     ) -> Float[Tensor, "n"]:
-        """Log probability of the label of each training signal, left out in its turn."""
+        """Log probability of the label of each training signal, left out in its turn.
+
+        The posterior is that of the given classes; other processes have those of the others.
+        """
         labels = sample.labels
         assert labels is not None
         targets, noise = self.targets(labels, draws.shape[1])
-        mean, variance = posterior.leave_one_out(sample.features, sample.residual, targets / noise, 1 / noise)
+        targets, noise = targets[:, classes], noise[:, classes]
+        moments = posterior.leave_one_out(sample.features, sample.residual, targets / noise, 1 / noise)
+        mean, variance = (ranks.joined(moment, 1) for moment in moments)
         chosen = expected_softmax(mean, variance, draws).gather(1, labels[:, None])[:, 0]
         return chosen.clamp_min(1e-12).log()

@@ -133,7 +133,7 @@ class ConvolutionalGP(BaseEstimator):
         return tags
 
     def _choose(
-        self, statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point]
+        self, statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point], ranks: Ranks
     ) -> Choice[Any]:
         """The likelihood and GP variance that fit best."""
         raise NotImplementedError

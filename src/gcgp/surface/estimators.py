@@ -193,7 +193,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         return float(np.average(right, weights=sample_weight))
 
     def _choose(
-        self, statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point]
+        self, statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point], ranks: Ranks
     ) -> Choice[DirichletClassification]:
         return DirichletClassification.choose(
             statistics,
@@ -203,6 +203,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
             variance=None if self.variance == "auto" else float(self.variance),
             start=start,
             steps=steps,
+            ranks=ranks,
         )
 
 
@@ -309,7 +310,7 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         return (predicted, (variance[:, 0] + self.noise_).sqrt().numpy()) if return_std else predicted
 
     def _choose(
-        self, statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point]
+        self, statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point], ranks: Ranks
     ) -> Choice[GaussianRegression]:
         return GaussianRegression.choose(
             statistics,

@@ -170,6 +170,7 @@ class Fitting:
             method,
             self.model._choose,
             self.job.rng,
+            self.job.ranks,
         )
 
     def _solved(self, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point) -> Fitted:
@@ -195,7 +196,7 @@ class Fitting:
         chunks = list(features.chunks(part.signals))
         sample = sample_of(chunks, part.group, part.targets)
         sample = Sample.concatenate([sample], job.ranks, features.size)
-        choice = self.model._choose(statistics, sample, start, FINE_STEPS)
+        choice = self.model._choose(statistics, sample, start, FINE_STEPS, job.ranks)
         if observed is None:
             posterior = choice.likelihood.posterior(statistics, choice.variance)
             bound = float(choice.likelihood.bound(statistics, choice.variance))

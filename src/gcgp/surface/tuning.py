@@ -14,6 +14,7 @@ from torch import Tensor
 from gcgp.inference import Features, Statistics
 from gcgp.inference.dirichlet import COARSE_STEPS, START
 from gcgp.inference.features import Chunk
+from gcgp.inference.ranks import ALONE, Ranks
 from gcgp.inference.selection import Choice, Point, Sample, pattern_search
 from gcgp.surface.assembly import Draft, Lengthscales
 
@@ -107,8 +108,9 @@ class TrialLoss:
         groups: int,
         count: int,
         method: str,
-        choose: Callable[[Statistics, Sample, Point, Sequence[Point]], Choice[Any]],
+        choose: Callable[[Statistics, Sample, Point, Sequence[Point], Ranks], Choice[Any]],
         rng: np.random.Generator,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.labels = labels
         self.targets = targets
@@ -116,6 +118,8 @@ class TrialLoss:
         self.count = count
         self.method = method
         self.choose = choose
+        self.ranks = ranks
+        """Processes that all have the trial signals, and take a part of the work each."""
         self.rng = rng
         self.seed = int(rng.integers(2**31))
         self.last: Point = START
@@ -149,16 +153,20 @@ class TrialLoss:
             if id(draft) not in self.inducing:
                 self.inducing[id(draft)] = draft, draft.inducing(own, self.count, self.method, self.rng)
             terms.append(draft.term(own, self.inducing[id(draft)][1]))
+        mine = self.ranks.share(len(self.labels))
         chunk = Features(terms, 0).of_patches(
-            [draft.trial for draft in drafts],
-            slice(0, len(self.labels)),
+            [draft.trial[mine] for draft in drafts],
+            mine,
             draws=TRIAL_DIAGONAL_DRAWS,
             seed=self.seed,
+            numbers=np.arange(mine.start, mine.stop),
         )
         statistics = Statistics.empty(self.groups, chunk.features.shape[1])
-        statistics.add(chunk.features, self.labels, self.targets, chunk.residual)
-        some = slice(drafts[0].scored)
-        sample = sample_of([chunk], self.labels[some], self.targets[some])
-        self.choice = self.choose(statistics, sample, self.last, COARSE_STEPS)
+        statistics.add(chunk.features, self.labels[mine], self.targets[mine], chunk.residual)
+        statistics.total(self.ranks)
+        here = sample_of([chunk], self.labels[mine], self.targets[mine])
+        sample = Sample.concatenate([here], self.ranks, chunk.features.shape[1])
+        sample = sample.of(torch.arange(drafts[0].scored))
+        self.choice = self.choose(statistics, sample, self.last, COARSE_STEPS, self.ranks)
         self.last = self.choice.at or START
         return statistics, sample, self.choice

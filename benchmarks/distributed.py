@@ -1,0 +1,115 @@
+"""One fit by two processes under torchrun against the same fit by one, one thread each.
+
+    GCGP_DATA=FOLDER python -m benchmarks.distributed --json FILE
+
+All of MNIST's training images, or `--images` of them, the classifier's defaults but for the weighting and
+float64; each process has half of the images. Rounds alternate, and the best time of each counts: from the
+first line of `fit` to its last, in processes that have compiled everything before. Parameters and predictions
+of both are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.timing import report
+from gcgp import GCGPClassifier, shard
+from gcgp.inference.ranks import Ranks
+from gcgp.surface.datasets import load_mnist
+from gcgp.weighting import Polar
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of MNIST (default: GCGP_DATA)")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--images", type=int, default=60_000)
+    parser.add_argument("--inducing", type=int, default=750)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.out is not None:
+        one_fit(options)
+        return
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "fit.npz"
+        fits = {}
+        for _ in range(options.rounds):
+            for processes in (1, 2):
+                launch(processes, out)
+                fits[processes] = dict(np.load(out))
+                seconds[processes].append(float(fits[processes]["seconds"]))
+                print(f"{processes} processes: {seconds[processes][-1]:.1f} s", flush=True)
+    alone, together = fits[1], fits[2]
+    differences = {
+        name: float(np.abs(together[name] - alone[name]).max() / np.abs(alone[name]).max())
+        for name in ("weights", "variance", "alpha", "bound", "probabilities")
+    }
+    ratio = min(seconds[2]) / min(seconds[1])
+    results = {
+        "images": options.images,
+        "inducing": options.inducing,
+        "seconds": seconds,
+        "time_ratio": ratio,
+        "relative_differences": differences,
+    }
+    rows = {
+        "one process": f"{min(seconds[1]):.1f} s",
+        "two processes": f"{min(seconds[2]):.1f} s",
+        "time of two / time of one": f"{ratio:.2f}",
+        "largest relative difference": f"{max(differences.values()):.1e}",
+    }
+    title = f"{options.images} images of MNIST, {options.inducing} inducing patches, float64"
+    report(f"{title}, one thread a process", rows, results, options.json)
+
+
+def launch(processes: int, out: Path) -> None:
+    """Run this module again, in so many processes with one thread each."""
+    program = [sys.executable, "-m"]
+    if processes > 1:
+        program += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
+    threads = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    command = [*program, "benchmarks.distributed", *sys.argv[1:], "--out", str(out)]
+    subprocess.run(command, env={**os.environ, **threads}, check=True)
+
+
+def one_fit(options: argparse.Namespace) -> None:
+    """What each process does: a small fit that compiles everything, then the one that counts."""
+    train, test = load_mnist(options.data)
+    weighting = Polar([1, 3, 5], 8)
+    fixed = {"location": False, "dtype": "float64", "random_state": 0}
+    few = slice(0, 200)
+    GCGPClassifier(weighting, n_inducing=20, **fixed).fit(*shard(train.images[few], train.labels[few]))
+    some = slice(0, options.images)
+    X, y = shard(train.images[some], train.labels[some])
+    model = GCGPClassifier(weighting, n_inducing=options.inducing, **fixed)
+    start = time.perf_counter()
+    model.fit(X, y)
+    seconds = time.perf_counter() - start
+    if Ranks.present().rank == 0:
+        np.savez(
+            options.out,
+            seconds=seconds,
+            weights=model.posterior_.weights.numpy(),
+            variance=model.variance_,
+            alpha=model.alpha_,
+            bound=model.bound_,
+            probabilities=model.predict_proba(test.images[:200]),
+        )
+        print(json.dumps({"seconds": seconds}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
