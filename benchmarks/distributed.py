@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def one_fit(options: argparse.Namespace) -> None:
     """What each process does: a small fit that compiles everything, then the one that counts."""
     train, test = load_mnist(options.data)
     weighting = Polar([1, 3, 5], 8)
-    fixed = {"location": False, "dtype": "float64", "random_state": 0}
+    fixed: dict[str, Any] = {"location": False, "dtype": "float64", "random_state": 0}
     few = slice(0, 200)
     GCGPClassifier(weighting, n_inducing=20, **fixed).fit(*shard(train.images[few], train.labels[few]))
     some = slice(0, options.images)

@@ -111,6 +111,8 @@ class Features:
 
         `first` is the number of the first signal, where these are not all.
         """
+        for term in self.terms:
+            term.convolution.prepare(signals)
         charts = [term.convolution.shared_chart(signals) for term in self.terms]
         most = min(self.memory, CHUNK_BYTES) // (8 * self.size)
         parts: list[Chunk] = []

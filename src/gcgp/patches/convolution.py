@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.domain import Chart, Grids, Signals, Stencil
+from gcgp.domain import Chart, Grids, Meshes, Signals, Stencil
 from gcgp.patches.patches import Patches
 from gcgp.weighting import Weighting
 
@@ -102,6 +102,7 @@ class Convolution:
 
     def in_runs(self, signals: Signals, memory: int) -> Iterator[tuple[slice, Patches]]:
         """Runs of signals with their patches, made in about `memory` bytes (one signal at least)."""
+        self.prepare(signals)
         chart = self.shared_chart(signals)
         for run in runs(self.bytes_per_signal(signals), memory):
             patches = self.patches(signals[run], chart)
@@ -111,6 +112,12 @@ class Convolution:
         """The chart of the signals' domains, cut off at the reach."""
         reach = self.weighting.reach if self.reach is None else self.reach
         return signals.domains.chart(self.weighting.coordinates, reach, self.chart)
+
+    def prepare(self, signals: Signals) -> None:
+        """Have charts of meshes computed by several workers, if joblib is told to; see `Meshes.prepare`."""
+        if isinstance(signals.domains, Meshes):
+            reach = self.weighting.reach if self.reach is None else self.reach
+            signals.domains.prepare(self.weighting.coordinates, reach, self.chart)
 
     def shared_chart(self, signals: Signals) -> Chart | Stencil | None:
         """The chart, if one serves all signals however they are cut into runs; else None."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from gcgp.domain import Graphs, Grids, Meshes, Signals
 from gcgp.domain.chart import unknown_option
 from gcgp.inference import Term
+from gcgp.inference.features import RUN_BYTES
 from gcgp.kernel import ConvolutionalKernel, RotationPooled, base_kernel
 from gcgp.kernel.base import lengthscale_parts, set_lengthscales
 from gcgp.kernel.inducing import choose_rows
@@ -149,7 +150,7 @@ class Draft:
             patches = Patches.concatenate(
                 [
                     weigher.weighted(part, run.start).distinct().thinned(most, rng)
-                    for run, part in convolution.in_runs(trial, memory)
+                    for run, part in convolution.in_runs(trial, min(memory, RUN_BYTES))
                 ]
             )
         if len(patches.values) == 0:

@@ -5,9 +5,11 @@ import sys
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from safetensors.numpy import save_file
 from shapes_of_meshes import icosphere
 
+from gcgp.domain import Meshes
 from gcgp.domain.mesh import cache
 from gcgp.domain.mesh.cache import cache_folder, cached
 from gcgp.domain.mesh.charts import mesh_chart
@@ -285,3 +287,17 @@ def test_charts_of_nearly_the_same_reach_are_computed_once(folder):
     assert len(entries(folder)) == 1
     assert first.coordinates["rho"].max() <= 0.5
     assert second.coordinates["rho"].max() <= 0.49
+
+
+def test_several_workers_chart_meshes_into_the_cache(folder):
+    meshes = Meshes((icosphere(1), icosphere(1).scaled(1.1), icosphere(1).scaled(1.2)))
+    meshes.prepare(["rho"], 0.5)
+    assert not folder.exists()  # joblib allows one worker, who will chart when it is asked to
+    with parallel_config(backend="threading", n_jobs=2):
+        meshes.prepare(["rho"], 0.5)
+        assert len(entries(folder)) == 3
+        meshes.prepare(["rho"], 0.49)
+    meshes.chart(["rho"], 0.5)
+    assert len(entries(folder)) == 3
+    with parallel_config(backend="threading", n_jobs=2), pytest.raises(ValueError, match="reach=-1"):
+        meshes.prepare(["rho"], -1)

@@ -69,6 +69,12 @@ def cached(parts: Sequence[Part], compute: Callable[[], dict[str, np.ndarray]]) 
     return arrays
 
 
+def is_cached(parts: Sequence[Part]) -> bool:
+    """Whether the cache has what was computed from these parts."""
+    folder = cache_folder()
+    return folder is not None and (folder / (digest_of(parts) + ENDING)).is_file()
+
+
 def _limit() -> int:
     given = os.environ.get(LIMIT_VARIABLE, str(LIMIT))
     if not given.isdigit():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gcgp.domain.chart import Chart, unknown_option
-from gcgp.domain.mesh.cache import cached
+from gcgp.domain.mesh.cache import Part, cached, is_cached
 from gcgp.domain.mesh.fast_marching import FRAMES
 from gcgp.domain.mesh.mesh import Mesh
 
@@ -34,6 +34,25 @@ def mesh_chart(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str =
     map of potpourri3d, where that is installed and the mesh is a manifold, which takes longer. Which pairs
     there are is decided by fast marching in either case.
     """
+    parts, compute = _recipe(mesh, coordinates, reach, kind)
+    arrays = cached(parts, compute)
+    if rounded_up(mesh, float(reach)) > reach:
+        arrays = _cut(arrays, float(reach))
+    columns = {name: arrays[name.partition(":")[0]] for name in coordinates}
+    return Chart(arrays["row_offsets"], arrays["neighbours"], columns)
+
+
+def chart_in_cache(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str = "geodesic") -> None:
+    """See to it that the cache has what `mesh_chart` will ask for."""
+    parts, compute = _recipe(mesh, coordinates, reach, kind)
+    if not is_cached(parts):
+        cached(parts, compute)
+
+
+def _recipe(
+    mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str
+) -> tuple[tuple[Part, ...], Callable[[], dict[str, np.ndarray]]]:
+    """What the arrays of a chart depend on, and how they are computed."""
     if not reach >= 0:
         raise ValueError(f"chart of a mesh: reach={reach!r} must not be negative")
     if kind not in KINDS:
@@ -49,11 +68,7 @@ def mesh_chart(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str =
     turning = "theta" in coordinates or kind == "logmap"
     far = rounded_up(mesh, float(reach))
     parts = (VERSION, mesh.vertices, mesh.faces, far, rays, frame, turning, kind)
-    arrays = cached(parts, lambda: _compute(mesh, far, rays, frame, turning, kind))
-    if far > reach:
-        arrays = _cut(arrays, float(reach))
-    columns = {name: arrays[name.partition(":")[0]] for name in coordinates}
-    return Chart(arrays["row_offsets"], arrays["neighbours"], columns)
+    return parts, lambda: _compute(mesh, far, rays, frame, turning, kind)
 
 
 def rounded_up(mesh: Mesh, reach: float) -> float:

@@ -9,10 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
+from joblib import Parallel, delayed
 
 from gcgp.domain.chart import Chart
 from gcgp.domain.graphs import join_offsets
-from gcgp.domain.mesh.charts import KINDS, mesh_chart
+from gcgp.domain.mesh.cache import cache_folder
+from gcgp.domain.mesh.charts import KINDS, chart_in_cache, mesh_chart
 from gcgp.domain.mesh.mesh import Mesh
 
 
@@ -65,6 +67,17 @@ class Meshes:
         every = np.concatenate(lengths)
         every = every[every > 0]
         return float(np.median(every)) if len(every) else 1.0
+
+    def prepare(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> None:
+        """Compute charts in advance, by as many workers as `joblib.parallel_config` allows, into the cache.
+
+        Nothing is done where it allows one, or where the cache is off: then `chart` computes them.
+        """
+        workers = Parallel()
+        if workers.n_jobs == 1 or len(self) < 2 or cache_folder() is None:
+            return
+        named = KINDS[0] if kind == "auto" else kind
+        workers(delayed(chart_in_cache)(mesh, tuple(coordinates), reach, named) for mesh in self.meshes)
 
     def chart(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> Chart:
         """All pairs within geodesic distance `reach`; see `charts.mesh_chart` for kinds and coordinates."""
