@@ -22,7 +22,8 @@ def parser() -> argparse.ArgumentParser:
         "demo",
         help="classify real digits as superpixel graphs",
         description="Fit a classifier to 4,000 real digits as graphs of 75 superpixels, test it on 1,000 "
-        "others, print the scores, and draw some digits with the evidence of each vertex.",
+        "others, print the scores, and draw some digits with the evidence of each vertex. Under torchrun "
+        "(torchrun --nproc-per-node 2 -m gcgp demo) several processes learn together.",
     )
     demo.add_argument("--json", type=Path, metavar="FILE", help="write the scores to FILE as JSON")
     demo.add_argument(
@@ -44,16 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path in (options.json, options.picture):
         if path is not None and not path.parent.is_dir():
             parser().error(f"{path}: the folder {path.parent} does not exist")
+    from gcgp.inference.ranks import RankLost
     from gcgp.surface.demo import run_demo, table
 
     try:
         report = run_demo(options.seed, options.json, options.picture)
-    except (ImportError, ValueError, OSError) as error:
+    except (ImportError, ValueError, OSError, RankLost) as error:
         print(f"gcgp: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("gcgp: interrupted", file=sys.stderr)
         return 130
-    print(table(report))
-    print(f"  picture: {options.picture}")
+    if report is not None:
+        print(table(report))
+        print(f"  picture: {options.picture}")
     return 0

