@@ -11,11 +11,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.inference import Features, Statistics
+from gcgp.inference import Features, Statistics, Term
 from gcgp.inference.dirichlet import COARSE_STEPS, START
-from gcgp.inference.features import Chunk
+from gcgp.inference.features import RUN_BYTES, Chunk
 from gcgp.inference.ranks import ALONE, Ranks
 from gcgp.inference.selection import Choice, Point, Sample, pattern_search
+from gcgp.patches.convolution import runs
 from gcgp.surface.assembly import Draft, Lengthscales
 
 Loss = Callable[[Sequence[Draft], Sequence[Lengthscales]], float]
@@ -154,13 +155,7 @@ class TrialLoss:
                 self.inducing[id(draft)] = draft, draft.inducing(own, self.count, self.method, self.rng)
             terms.append(draft.term(own, self.inducing[id(draft)][1]))
         mine = self.ranks.share(len(self.labels))
-        chunk = Features(terms, 0).of_patches(
-            [draft.trial[mine] for draft in drafts],
-            mine,
-            draws=TRIAL_DIAGONAL_DRAWS,
-            seed=self.seed,
-            numbers=np.arange(mine.start, mine.stop),
-        )
+        chunk = self._features(terms, drafts, mine)
         statistics = Statistics.empty(self.groups, chunk.features.shape[1])
         statistics.add(chunk.features, self.labels[mine], self.targets[mine], chunk.residual)
         statistics.total(self.ranks)
@@ -170,3 +165,23 @@ class TrialLoss:
         self.choice = self.choose(statistics, sample, self.last, COARSE_STEPS, self.ranks)
         self.last = self.choice.at or START
         return statistics, sample, self.choice
+
+    def _features(self, terms: Sequence[Term], drafts: Sequence[Draft], signals: slice) -> Chunk:
+        """Of some trial signals, a run at a time: kernels make copies of patches."""
+        features = Features(terms, 0)
+        every = [draft.trial for draft in drafts]
+        rows = sum(trial.offsets.diff() * trial.values.shape[1] for trial in every)
+        cost = 8.0 * np.asarray(rows)[signals]
+        parts = []
+        for run in runs(cost, RUN_BYTES):
+            own = slice(signals.start + run.start, signals.start + run.stop)
+            parts.append(
+                features.of_patches(
+                    [trial[own] for trial in every],
+                    own,
+                    draws=TRIAL_DIAGONAL_DRAWS,
+                    seed=self.seed,
+                    numbers=np.arange(own.start, own.stop),
+                )
+            )
+        return Chunk.concatenate(parts)
