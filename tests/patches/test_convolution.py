@@ -448,3 +448,17 @@ def test_runs_put_together_are_the_whole(memory):
     torch.testing.assert_close(joined.values, whole.values)
     assert joined.offsets.tolist() == whole.offsets.tolist()
     assert joined.vertices.tolist() == whole.vertices.tolist()
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_passing_over_empty_pixels_changes_nothing(channels, normalise, monkeypatch):
+    rng = np.random.default_rng(0)
+    images = rng.random((4, 9, 7, channels)) * (rng.random((4, 9, 7, channels)) < 0.3)
+    signals = Signals.from_images(images)
+    made = Convolution(Polar([1.0, 2.0], 5, normalise=normalise).requires_grad_(False), dtype=torch.float64)
+    found = []
+    for dense in (0.0, 1.1):
+        monkeypatch.setattr(convolution, "DENSE", dense)
+        found.append(made.patches(signals).values)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)

@@ -27,6 +27,35 @@ def weighted_sums(radial, angular, row_offsets, neighbours, rows, bases, values)
     return out
 
 
+@njit(cache=True, nogil=True, parallel=True, fastmath={"contract"})
+def stencil_sums(images, filters):  # type: ignore[no-untyped-def]
+    """Σ_o filters[−o, b] · images[n, c, p + o] with zero padding, as `[n, c, p, b]`.
+
+    Pixels that are zero are passed over, which is why this is not left to a library's convolution. Terms are
+    added in the same order at all pixels, so that equal surroundings give equal bits.
+    """
+    count, channels, height, width = images.shape
+    side, _, bins = filters.shape
+    radius = side // 2
+    rows_of_filters = filters.reshape(side, side * bins)
+    out = np.zeros((count, channels, height, width * bins), dtype=images.dtype)
+    for n in prange(count):
+        for c in range(channels):
+            for row in range(height):
+                for column in range(width):
+                    value = images[n, c, row, column]
+                    if value == 0:
+                        continue
+                    first, last = max(0, column - radius), min(width, column + radius + 1)
+                    start = (first - column + radius) * bins
+                    for y in range(max(0, row - radius), min(height, row + radius + 1)):
+                        target = out[n, c, y, first * bins : last * bins]
+                        weights = rows_of_filters[y - row + radius, start : start + len(target)]
+                        for i in range(len(target)):
+                            target[i] += value * weights[i]
+    return out.reshape(count, channels, height * width, bins)
+
+
 @njit(cache=True, nogil=True, parallel=True)
 def weighted_sums_pullback(  # type: ignore[no-untyped-def]
     gradient, radial, angular, row_offsets, by_row, members, neighbours, bases, values

@@ -17,6 +17,8 @@ from gcgp.weighting import Weighting
 
 COPIES = 4
 """Arrays of the size of the patches that are alive at once while these are made."""
+DENSE = 0.5
+"""Images of which a larger part is not zero are convolved by torch."""
 BYTES_PER_PAIR = 32
 """Neighbour, ρ, θ and what is made of them, for one pair of a chart."""
 WEIGHTS_AT_ONCE = 1 << 22
@@ -65,10 +67,6 @@ class Convolution:
         summed = _on_stencil if isinstance(chart, Stencil) else _on_chart
         measure = self._measure(signals)
         sums, mass = summed(self.weighting, chart, signals, self.dtype, measure)  # type: ignore[arg-type]
-        if self.weighting.normalise:
-            full = (mass > torch.finfo(mass.dtype).tiny)[:, None, :]
-            # An empty bin is 0 by selection, not by division: 1/tiny would make its gradient NaN.
-            sums = torch.where(full, sums / torch.where(full, mass[:, None, :], 1.0), 0.0)
         parts = [sums.flatten(1)]
         if self.mass:
             parts.append(mass)
@@ -158,10 +156,16 @@ def _chart_rows(signals: Signals) -> Int[np.ndarray, "total_vertices"]:
     return np.arange(len(signals.values)) + np.repeat(shift, signals.vertex_counts)
 
 
+def per_mass(mass: Float[Tensor, "rows bins"]) -> Float[Tensor, "rows bins"]:
+    """1/mass, and 0 for an empty bin: by selection, because 1/tiny would make its gradient NaN."""
+    full = mass > torch.finfo(mass.dtype).tiny
+    return torch.where(full, 1 / torch.where(full, mass, 1.0), 0.0)
+
+
 def _on_stencil(
     weighting: Weighting, stencil: Stencil, signals: Signals, dtype: torch.dtype, measure: None
 ) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
-    """Sums by convolution with zero padding, images of one shape together."""
+    """Sums, or means, by convolution with zero padding, images of one shape together."""
     coordinates = [torch.from_numpy(stencil.coordinates[c]).to(dtype) for c in weighting.coordinates]
     side = int(np.abs(stencil.offsets).max()) * 2 + 1
     filters = weighting(*coordinates).to(dtype).T.reshape(weighting.bins, 1, side, side)
@@ -170,13 +174,25 @@ def _on_stencil(
         members = np.flatnonzero(signals.domain_of == shape_number)
         rows = signals.offsets[members][:, None] + np.arange(height * width)
         images = torch.from_numpy(signals.values[rows]).to(dtype)  # [n, H·W, C]
-        images = images.transpose(1, 2).reshape(-1, 1, height, width)
-        summed = torch.nn.functional.conv2d(images, filters, padding=side // 2)
-        summed = summed.reshape(len(members), signals.channels, weighting.bins, height * width)
-        sums.append(summed.permute(0, 3, 1, 2).reshape(-1, signals.channels, weighting.bins))
+        shape = (-1, signals.channels, weighting.bins)
+        if not filters.requires_grad and float(images.count_nonzero()) < DENSE * images.numel():
+            from gcgp.patches.compiled import stencil_sums
+
+            grids = images.transpose(1, 2).reshape(len(members), -1, height, width).contiguous()
+            turned = filters[:, 0].permute(1, 2, 0).flip(0, 1).contiguous()
+            summed = torch.from_numpy(stencil_sums(grids.numpy(), turned.numpy()))
+            sums.append(summed.transpose(1, 2).reshape(shape))
+        else:
+            images = images.transpose(1, 2).reshape(-1, 1, height, width)
+            summed = torch.nn.functional.conv2d(images, filters, padding=side // 2)
+            summed = summed.reshape(len(members), *shape[1:], height * width)
+            sums.append(summed.permute(0, 3, 1, 2).reshape(shape))
         ones = torch.ones(1, 1, height, width, dtype=dtype)
-        mass = torch.nn.functional.conv2d(ones, filters, padding=side // 2)
-        masses.append(mass.reshape(weighting.bins, -1).T.repeat(len(members), 1))
+        mass = torch.nn.functional.conv2d(ones, filters, padding=side // 2).reshape(weighting.bins, -1).T
+        if weighting.normalise:  # before the masses are repeated, which are the same in all images
+            own = sums[-1].reshape(len(members), height * width, *shape[1:])
+            sums[-1] = own.mul_(per_mass(mass)[:, None, :]).reshape(shape)
+        masses.append(mass.repeat(len(members), 1))
         if len(members) == len(signals):
             return sums[-1], masses[-1]
     order = np.argsort(signals.domain_of, kind="stable")
@@ -192,7 +208,7 @@ def _on_chart(
     dtype: torch.dtype,
     measure: Float[np.ndarray, "total_vertices"] | None,
 ) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
-    """Sums over sparse neighbourhoods, a block of chart rows at a time."""
+    """Sums, or means, over sparse neighbourhoods, a block of chart rows at a time."""
     values = torch.tensor(signals.values, dtype=dtype).numpy()
     ones = np.ones((len(values), 1), dtype=values.dtype)
     if measure is not None:
@@ -217,8 +233,10 @@ def _on_chart(
             rows[members] - block.start,
             bases[members],
         )
-        sums.append(_WeightedSums.apply(radial, angular, *where, values))
-        masses.append(_WeightedSums.apply(radial, angular, *where, ones)[:, 0])
+        mass = _WeightedSums.apply(radial, angular, *where, ones)[:, 0]
+        summed = _WeightedSums.apply(radial, angular, *where, values)
+        sums.append(summed * per_mass(mass)[:, None, :] if weighting.normalise else summed)
+        masses.append(mass)
     if len(sums) == 1 and np.all(np.diff(order) == 1):
         return sums[0], masses[0]
     back = torch.from_numpy(np.argsort(order))
