@@ -35,7 +35,10 @@ FITS = """
     variational = dict(inference="variational", **quick)
     fits = {
         "closed": (GCGPClassifier(bins, **options), images, names, unseen),
-        "learned": (GCGPClassifier(bins, learn=True, max_iter=3, **quick, **options), images, labels, unseen),
+        "learned": (
+            GCGPClassifier(bins, learn=["lengthscale", "variance", "alpha"], max_iter=3, **quick, **options),
+            images, labels, unseen,
+        ),
         "bound": (
             GCGPClassifier(bins, learn=["radii"], objective="bound", max_iter=3, **quick, **options),
             images, labels, unseen,

@@ -6,6 +6,7 @@ inference need of them, so these are what is told. A process by itself is the on
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ class Ranks:
         if distributed.is_available() and not distributed.is_initialized() and "RANK" in os.environ:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             distributed.init_process_group(backend)
+            atexit.register(_part)
         return cls.present()
 
     def share(self, count: int) -> slice:
@@ -95,6 +97,12 @@ class Ranks:
                 "and its own message says why. Start all of them again; a fit with a checkpoint goes on "
                 f"where it was. ({str(error).splitlines()[0]})"
             ) from error
+
+
+def _part() -> None:
+    """Without this a process may be aborted at its end, by threads of gloo that still wait."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 ALONE = Ranks()
