@@ -104,10 +104,12 @@ def test_values_never_fall_within_a_stage(digits, objective, optimiser):
     assert values == sorted(values)
 
 
-def test_with_more_signals_than_the_trial_it_ends_on_all_of_them(digits, monkeypatch):
-    monkeypatch.setattr("gcgp.surface.fitting.TRIAL_SIGNALS", 30)
-    monkeypatch.setattr(learning, "MIDDLE_SIGNALS", 45)
-    model = GCGPClassifier("diffusion", learn=["lengthscale"], **SMALL).fit(*digits)
+def test_with_more_signals_than_the_trial_it_ends_on_all_of_them(monkeypatch):
+    monkeypatch.setattr("gcgp.surface.fitting.TRIAL_SIGNALS", 40)
+    monkeypatch.setattr(learning, "MIDDLE_SIGNALS", 70)
+    images, labels = load_digits(return_X_y=True)  # of ten classes: each climb has something to gain
+    images = images[:120].reshape(-1, 8, 8) / 16
+    model = GCGPClassifier("diffusion", learn=["lengthscale"], **SMALL).fit(images, labels[:120])
     assert {step.stage for step in model.history_} == {"trial", "more", "all", "check"}
 
 

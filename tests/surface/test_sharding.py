@@ -36,7 +36,7 @@ FITS = """
     fits = {
         "closed": (GCGPClassifier(bins, **options), images, names, unseen),
         "learned": (
-            GCGPClassifier(bins, learn=["lengthscale", "variance", "alpha"], max_iter=3, **quick, **options),
+            GCGPClassifier(bins, learn=True, max_iter=3, **quick, **options),
             images, labels, unseen,
         ),
         "bound": (
@@ -118,6 +118,7 @@ def launch(script, folder, arguments=(), processes=2):
     program = [sys.executable]
     if processes > 1:
         program += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        program += ["--monitor-interval", "2"]  # else it may end the others before they say what they miss
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     command = [*program, str(folder / "fit.py"), str(folder), *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -72,15 +72,15 @@ def test_regression_with_gaussian_noise_is_the_closed_form(digits):
 
 def test_adam_as_in_the_paper_raises_the_bound_and_moves_everything(digits, unseen):
     start = Diffusion([0.0, 1.0], 0.7)
-    options = {**SMALL, **PAPER, "max_iter": 8, "learning_rate": 0.05}
+    options = {**SMALL, **PAPER, "max_iter": 20, "learning_rate": 0.05}
     model = GCGPClassifier(start, **options).fit(*digits)
     values = [step.value for step in model.history_]
-    assert len(values) == 8
+    assert len(values) == 20
     assert values[-1] > values[0]
     found = model.features_.terms[0].convolution.weighting
     assert found.radii.tolist() != model.start_weightings_[0].radii.tolist()
     assert float(found.radial_width) != pytest.approx(0.7)
-    assert model.score(*unseen) > 0.6
+    assert model.score(*unseen) > 0.8
 
 
 def test_adam_for_regression_learns_the_noise(digits):

@@ -44,6 +44,7 @@ class Checkpoint:
         """Keep the state of a stage."""
         self._states[stage] = state
         if self.ranks.rank > 0:
+            self._written[stage] = time.monotonic()
             return
         flat = {f"{s}/{name}": t.contiguous() for s, own in self._states.items() for name, t in own.items()}
         with whole_file(self.path) as part:

@@ -343,7 +343,7 @@ def _resumed(
             bounds.append(climb.fit.bound / observed.count)
             tell(bounds[-1])
         if checkpoint is not None and (done or observed.ranks.first_says(checkpoint.due(stage))):
-            past = state["past"][:0] if done else torch.stack([torch.stack(p) for p in climb.past])
+            past = torch.stack([torch.stack(pair) for pair in climb.past])[: 0 if done else MEMORY]
             state = {
                 "sites": observed.ranks.joined(climb.fit.sites.stacked(), 1),
                 "past": observed.ranks.joined(past, 3),

@@ -204,9 +204,7 @@ def _large_sums(
 ) -> list[Tensor]:
     """mᵀ K m of large signals; each thread takes a share of all their blocks."""
     ends, elements = offsets.tolist(), block_elements(m)
-    tasks = [
-        (place, pair) for place, n in enumerate(signals) for pair in _pairs(ends[n], ends[n + 1], elements)
-    ]
+    tasks = [(k, pair) for k, n in enumerate(signals) for pair in _pairs(ends[n], ends[n + 1], elements)]
 
     def of_share(share: Sequence[tuple[int, tuple[slice, slice]]]) -> dict[int, Tensor]:
         totals: dict[int, Tensor] = {}

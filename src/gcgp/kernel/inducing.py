@@ -14,6 +14,8 @@ from gcgp.domain.chart import unknown_option
 from gcgp.kernel.base import evaluate, prior_variance
 
 METHODS = ("random", "k-means++", "greedy")
+ALIKE = 2.0**-20
+"""Patches that differ by less than this, relative to the largest number in them, are the same."""
 
 
 def choose_inducing(
@@ -36,7 +38,7 @@ def choose_rows(
     scale: Float[Tensor, "dim"] | None = None,
     random_state: np.random.Generator | int = 0,
 ) -> Int[Tensor, "M"]:
-    """The numbers of at most `count` of the candidates, no two of which are the same.
+    """The numbers of at most `count` of the candidates, no two of which are the same but for rounding.
 
     `random` draws them; `k-means++` draws each with a probability proportional to its squared distance
     (of columns divided by `scale`) to those drawn; `greedy` takes the one of largest conditional
@@ -45,7 +47,10 @@ def choose_rows(
     if count < 1:
         raise ValueError(f"the number of inducing patches must be at least 1, got {count!r}")
     rng = np.random.default_rng(random_state)
-    _, first = np.unique(candidates.detach().numpy(), axis=0, return_index=True)
+    values = candidates.detach().double().numpy()
+    grain = ALIKE * float(np.abs(values).max(initial=0.0)) or 1.0
+    _, first = np.unique(np.round(values / grain), axis=0, return_index=True)
+    first.sort()  # as they came: the order of their values may hang on rounding
     rows = torch.from_numpy(first[rng.permutation(len(first))])
     distinct = candidates.detach()[rows]
     count = min(count, len(distinct))
