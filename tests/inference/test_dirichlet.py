@@ -88,7 +88,7 @@ def test_leave_one_out_is_refitting_without_each_signal(sample):
         expected = refitted.predict(sample.features[n : n + 1], sample.residual[n : n + 1])
         torch.testing.assert_close((mean[n : n + 1], spread[n : n + 1]), expected)
         surprise -= expected_softmax(*expected, draws)[0, sample.labels[n]].log().item() / 24
-    loss = likelihood.leave_one_out_loss(posterior, sample, draws)
+    loss = likelihood.leave_one_out_loss(statistics_of(sample), variance, sample, draws)
     assert loss == pytest.approx(surprise, rel=1e-8)
 
 
@@ -113,8 +113,7 @@ def test_class_without_signals_is_less_probable_than_others(sample):
 
 def loss_at(sample, draws, alpha, variance):
     likelihood = DirichletClassification(alpha)
-    posterior = likelihood.posterior(statistics_of(sample), variance)
-    return likelihood.leave_one_out_loss(posterior, sample, draws)
+    return likelihood.leave_one_out_loss(statistics_of(sample), variance, sample, draws)
 
 
 def moved(choice, log_variance=0.0, log_alpha=0.0):
@@ -183,6 +182,33 @@ def test_fewer_signals_than_features_choose_the_same_as_in_the_whole_space(sampl
     assert small.loss == pytest.approx(whole.loss, rel=1e-9)
 
 
+def test_the_first_features_are_a_model_of_their_own(sample):
+    few = Sample(
+        sample.features[:, :3],
+        sample.diagonal - sample.features[:, :3].square().sum(dim=1),
+        sample.diagonal,
+        sample.labels,
+    )
+    torch.testing.assert_close(sample.leading(3).residual, few.residual)
+    expected, found = statistics_of(few), statistics_of(sample).leading(3)
+    for name in ("gram", "cross", "residual", "count"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+
+
+def test_many_features_are_searched_with_the_first_of_them(sample, monkeypatch):
+    """These find the variance; α_ε is that of all, no worse than its neighbours."""
+    draws, statistics = normal_draws(CLASSES, 64), statistics_of(sample)
+    few = DirichletClassification.choose(statistics.leading(2), sample.leading(2), draws)
+    monkeypatch.setattr("gcgp.inference.dirichlet.SEARCHED", 2)
+    choice = DirichletClassification.choose(statistics, sample, draws)
+    assert choice.variance == few.variance
+    assert choice.loss == pytest.approx(loss_at(sample, draws, *moved(choice)))
+    for move in (0.5, -0.5):
+        assert choice.loss <= loss_at(sample, draws, *moved(choice, 0.0, move)) + 1e-12
+    given = DirichletClassification.choose(statistics, sample, draws, alpha=0.05, variance=7.0)
+    assert (given.likelihood.alpha, given.variance) == (0.05, 7.0)
+
+
 def test_the_only_signal_of_its_class_is_not_left_out(sample):
     lonely = Sample(sample.features, sample.residual, sample.diagonal, sample.labels.clone())
     lonely.labels[lonely.labels == 2] = 1
@@ -190,8 +216,8 @@ def test_the_only_signal_of_its_class_is_not_left_out(sample):
     draws = normal_draws(CLASSES, 64)
     choice = DirichletClassification.choose(statistics_of(lonely), lonely, draws)
     others = lonely.of(torch.arange(24) > 0)
-    posterior = choice.likelihood.posterior(statistics_of(lonely), choice.variance)
-    assert choice.loss == pytest.approx(choice.likelihood.leave_one_out_loss(posterior, others, draws))
+    loss = choice.likelihood.leave_one_out_loss(statistics_of(lonely), choice.variance, others, draws)
+    assert choice.loss == pytest.approx(loss)
 
 
 def test_one_signal_a_class_is_judged_by_the_bound(sample):

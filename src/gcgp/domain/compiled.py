@@ -39,9 +39,10 @@ def _distance(coordinates, a, b):  # type: ignore[no-untyped-def]
 def _count_within(coordinates, first, last, reach):  # type: ignore[no-untyped-def]
     found = np.zeros(len(first), dtype=np.int64)
     for v in prange(len(first)):
+        count = 0
         for w in range(first[v], last[v]):
-            if _distance(coordinates, v, w) <= reach:
-                found[v] += 1
+            count += _distance(coordinates, v, w) <= reach  # without a branch, which would often be missed
+        found[v] = count
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -23,6 +24,8 @@ ALPHA = 0.01
 """α_ε where there is nothing to choose it by, as in Milios et al."""
 LEAST_ALPHA = 1e-7
 MOST_LOG_VARIANCE = 8.0
+SEARCHED = 1_000
+"""Features with which a search is done where there are more than twice as many."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,9 @@ class DirichletClassification:
 
     def normal_equations(self, statistics: Statistics) -> Callable[[int], NormalEquations]:
         """What the class of a given number learns from all signals."""
-        count, every = statistics.count, statistics.gram.sum(dim=0)
+        count = statistics.count
         (t1, n1), (t0, n0) = self.level(True), self.level(False)
+        every, more = statistics.gram.sum(dim=0) / n0, 1 / n1 - 1 / n0
         offset = self.offset(len(count))
 
         def of_class(label: int) -> NormalEquations:
@@ -69,7 +73,7 @@ class DirichletClassification:
             target = own * t1 + (1 - own) * t0 - offset
             precision = own / n1 + (1 - own) / n0
             return NormalEquations(
-                gram=every / n0 + statistics.gram[label] * (1 / n1 - 1 / n0),
+                gram=torch.addcmul(every, statistics.gram[label], more),
                 cross=(precision * target) @ statistics.cross,
                 squares=(precision * target.square()) @ count,
                 residual=precision @ statistics.residual,
@@ -78,22 +82,31 @@ class DirichletClassification:
 
         return of_class
 
-    def posterior(
-        self, statistics: Statistics, variance: float | Tensor, classes: slice = slice(None)
-    ) -> Posterior:
-        """The posteriors of all classes, or of some."""
+    def posterior(self, statistics: Statistics, variance: float | Tensor) -> Posterior:
+        """The posteriors of all classes."""
+        return self.solved(statistics, variance)[0]
+
+    def solved(self, statistics: Statistics, variance: float | Tensor) -> tuple[Posterior, Float[Tensor, ""]]:
+        """The posteriors of all classes, and the collapsed bound on their targets."""
         equations = self.normal_equations(statistics)
-        labels = range(len(statistics.count))[classes]
-        solved = one_each(lambda label: equations(label).solve(variance), labels)
-        weights = torch.stack([weights for weights, _ in solved], dim=1)
-        return Posterior(variance, weights, torch.stack([root for _, root in solved]))
+
+        def of_class(label: int) -> tuple[Tensor, Tensor, Tensor]:
+            own = equations(label)
+            weights, root = own.solve(variance)
+            return weights, root, own.bound(variance, weights, root)
+
+        weights, roots, bounds = zip(*one_each(of_class, range(len(statistics.count))), strict=True)
+        return Posterior(variance, torch.stack(weights, dim=1), torch.stack(roots)), torch.stack(bounds).sum()
 
     def bound(self, statistics: Statistics, variance: float | Tensor) -> Float[Tensor, ""]:
         """The collapsed bound on the targets of all classes."""
         equations = self.normal_equations(statistics)
-        return torch.stack(
-            one_each(lambda label: equations(label).bound(variance), range(len(statistics.count)))
-        ).sum()
+
+        def of_class(label: int) -> Tensor:
+            own = equations(label)
+            return own.bound(variance, *own.solve(variance))
+
+        return torch.stack(one_each(of_class, range(len(statistics.count)))).sum()
 
     @classmethod
     @torch.no_grad()
@@ -114,6 +127,8 @@ class DirichletClassification:
         `start` is log10 of the prior variance of a typical signal and of α_ε. A signal that is the only one
         of its class is not left out: nothing would be left to know it by. If all are, the variance is
         chosen by the collapsed bound, and α_ε is 0.01. Several processes take some of the classes each.
+        With many features the search is done with the first of them, which are those of the first inducing
+        patches, and only α_ε, which hangs most on their number, is then looked for with all.
         """
         size = float(sample.diagonal.mean())
         assert sample.labels is not None
@@ -125,56 +140,69 @@ class DirichletClassification:
             basis = statistics.span()
             statistics, sample = statistics.along(basis), sample.along(basis)
 
-        ranks = ranks if ranks.size <= len(statistics.count) else ALONE
-        own = ranks.share(len(statistics.count))
-
         def at(point: tuple[float, ...]) -> tuple[DirichletClassification, float]:
             likelihood = cls(10 ** point[1] if alpha is None else alpha)
             return likelihood, 10 ** point[0] / size if variance is None else variance
 
-        def loss(point: tuple[float, ...]) -> float:
-            likelihood, s2 = at(point)
-            if alpha is None and not LEAST_ALPHA <= likelihood.alpha <= 1:
-                return math.inf
-            if variance is None and abs(point[0]) > MOST_LOG_VARIANCE:
-                return math.inf
-            if len(sample.features) == 0:
-                return -float(likelihood.bound(statistics, s2)) / max(float(statistics.count.sum()), 1.0)
-            posterior = likelihood.posterior(statistics, s2, own)
-            return -float(likelihood.leave_one_out_logs(posterior, sample, draws, own, ranks).mean())
+        def search(
+            statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point]
+        ) -> Choice[Any]:
+            def loss(point: Point) -> float:
+                likelihood, s2 = at(point)
+                if alpha is None and not LEAST_ALPHA <= likelihood.alpha <= 1:
+                    return math.inf
+                if variance is None and abs(point[0]) > MOST_LOG_VARIANCE:
+                    return math.inf
+                if len(sample.features) == 0:
+                    return -float(likelihood.bound(statistics, s2)) / max(float(statistics.count.sum()), 1.0)
+                return float(likelihood.leave_one_out_loss(statistics, s2, sample, draws, ranks))
 
-        free = (variance is None, alpha is None)
-        moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
-        best, value = pattern_search(loss, start, moves if any(free) else [])
-        likelihood, s2 = at(best)
-        return Choice(likelihood, s2, value, best)
+            free = (variance is None, alpha is None)
+            moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
+            best, value = pattern_search(loss, start, moves if any(free) else [])
+            return Choice(*at(best), value, best)
+
+        if sample.features.shape[1] > 2 * SEARCHED:
+            start = search(statistics.leading(SEARCHED), sample.leading(SEARCHED), start, steps).at
+            steps = [(0.0, step[1]) for step in steps if step[1]]
+        return search(statistics, sample, start, steps)
 
     def leave_one_out_loss(
         self,
-        posterior: Posterior,
+        statistics: Statistics,
+        variance: float | Tensor,
         sample: Sample,
         draws: Float[Tensor, "draws C"],
+        ranks: Ranks = ALONE,
     ) -> Float[Tensor, ""]:
         """Mean negative log probability of the label of training signals, each left out in its turn."""
-        return -self.leave_one_out_logs(posterior, sample, draws).mean()
+        return -self.leave_one_out_logs(statistics, variance, sample, draws, ranks).mean()
 
     def leave_one_out_logs(
         self,
-        posterior: Posterior,
+        statistics: Statistics,
+        variance: float | Tensor,
         sample: Sample,
         draws: Float[Tensor, "draws C"],
-        classes: slice = slice(None),
         ranks: Ranks = ALONE,
     ) -> Float[Tensor, "n"]:
         """Log probability of the label of each training signal, left out in its turn.
 
-        The posterior is that of the given classes; other processes have those of the others.
+        No class's factor is held longer than needed. Several processes take some of the classes each.
         """
         labels = sample.labels
         assert labels is not None
-        targets, noise = self.targets(labels, draws.shape[1])
-        targets, noise = targets[:, classes], noise[:, classes]
-        moments = posterior.leave_one_out(sample.features, sample.residual, targets / noise, 1 / noise)
-        mean, variance = (ranks.joined(moment, 1) for moment in moments)
-        chosen = expected_softmax(mean, variance, draws).gather(1, labels[:, None])[:, 0]
+        equations, classes = self.normal_equations(statistics), draws.shape[1]
+        targets, noise = self.targets(labels, classes)
+
+        def of_class(label: int) -> tuple[Tensor, Tensor]:
+            weights, root = equations(label).solve(variance)
+            t, n = targets[:, label, None], noise[:, label, None]
+            alone = Posterior(variance, weights[:, None], root[None])
+            return alone.leave_one_out(sample.features, sample.residual, t / n, 1 / n)
+
+        ranks = ranks if ranks.size <= classes else ALONE
+        moments = one_each(of_class, range(classes)[ranks.share(classes)])
+        mean, spread = (ranks.joined(torch.cat(parts, dim=1), 1) for parts in zip(*moments, strict=True))
+        chosen = expected_softmax(mean, spread, draws).gather(1, labels[:, None])[:, 0]
         return chosen.clamp_min(1e-12).log()

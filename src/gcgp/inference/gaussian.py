@@ -39,12 +39,17 @@ class GaussianRegression:
 
     def posterior(self, statistics: Statistics, variance: float | Tensor) -> Posterior:
         """The posterior of the one latent function."""
-        weights, root = self.normal_equations(statistics).solve(variance)
-        return Posterior(variance, weights[:, None], root[None])
+        return self.solved(statistics, variance)[0]
 
     def bound(self, statistics: Statistics, variance: float | Tensor) -> Float[Tensor, ""]:
         """The collapsed bound on log p(t)."""
-        return self.normal_equations(statistics).bound(variance)
+        return self.solved(statistics, variance)[1]
+
+    def solved(self, statistics: Statistics, variance: float | Tensor) -> tuple[Posterior, Float[Tensor, ""]]:
+        """The posterior, and the collapsed bound."""
+        equations = self.normal_equations(statistics)
+        weights, root = equations.solve(variance)
+        return Posterior(variance, weights[:, None], root[None]), equations.bound(variance, weights, root)
 
     latents = 1
 
@@ -72,20 +77,30 @@ class GaussianRegression:
         return -0.5 * (LOG_2PI + total.log() + (targets - mean[:, 0]).square() / total)
 
     def leave_one_out_loss(
-        self, posterior: Posterior, sample: Sample, draws: Float[Tensor, "draws 1"] | None = None
+        self,
+        statistics: Statistics,
+        variance: float | Tensor,
+        sample: Sample,
+        draws: Float[Tensor, "draws 1"] | None = None,
     ) -> Float[Tensor, ""]:
         """Mean negative log density of the target of training signals, each left out in its turn."""
-        return -self.leave_one_out_logs(posterior, sample, draws).mean()
+        return -self.leave_one_out_logs(statistics, variance, sample, draws).mean()
 
     def leave_one_out_logs(
-        self, posterior: Posterior, sample: Sample, draws: Float[Tensor, "draws 1"] | None = None
+        self,
+        statistics: Statistics,
+        variance: float | Tensor,
+        sample: Sample,
+        draws: Float[Tensor, "draws 1"] | None = None,
     ) -> Float[Tensor, "n"]:
         """Log density of the target of each training signal, left out in its turn."""
         assert sample.targets is not None
         targets = sample.targets[:, None]
         noise = torch.as_tensor(self.noise, dtype=torch.float64).expand_as(targets)
-        mean, variance = posterior.leave_one_out(sample.features, sample.residual, targets / noise, 1 / noise)
-        return self.predictive_log(mean, variance, sample.targets)
+        moments = self.posterior(statistics, variance).leave_one_out(
+            sample.features, sample.residual, targets / noise, 1 / noise
+        )
+        return self.predictive_log(*moments, sample.targets)
 
     @classmethod
     def choose(

@@ -92,16 +92,22 @@ class NormalEquations:
 
     def root(self, variance: float | Tensor) -> Float[Tensor, "M M"]:
         """chol(I + s²·gram); at least the identity, so it cannot fail."""
-        return torch.linalg.cholesky(variance * self.gram + torch.eye(len(self.gram)))
+        precision = variance * self.gram
+        precision.diagonal().add_(1.0)
+        return torch.linalg.cholesky(precision)
 
     def solve(self, variance: float | Tensor) -> tuple[Float[Tensor, "M"], Float[Tensor, "M M"]]:
         """Posterior weights and the factor of their precision."""
         root = self.root(variance)
         return torch.cholesky_solve(variance * self.cross[:, None], root)[:, 0], root
 
-    def bound(self, variance: float | Tensor) -> Float[Tensor, ""]:
-        """The collapsed lower bound on log p(t) of Titsias (2009), with noise that varies by signal."""
-        weights, root = self.solve(variance)
+    def bound(
+        self, variance: float | Tensor, weights: Float[Tensor, "M"], root: Float[Tensor, "M M"]
+    ) -> Float[Tensor, ""]:
+        """The collapsed lower bound on log p(t) of Titsias (2009), with noise that varies by signal.
+
+        `weights` and `root` are those of `solve`.
+        """
         log_determinant = 2 * root.diagonal().log().sum()
         fit = self.squares - self.cross @ weights
         return -0.5 * (self.log_noise + log_determinant + fit + variance * self.residual)

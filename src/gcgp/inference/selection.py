@@ -48,6 +48,11 @@ class Sample:
             None if self.targets is None else self.targets[chosen],
         )
 
+    def leading(self, count: int) -> Sample:
+        """The first features alone; what the others explain joins the residual."""
+        rest = self.features[:, count:].square().sum(dim=1)
+        return replace(self, features=self.features[:, :count].contiguous(), residual=self.residual + rest)
+
     def along(self, basis: Float[Tensor, "M r"]) -> Sample:
         """The features' coordinates in an orthonormal basis of what training signals span.
 

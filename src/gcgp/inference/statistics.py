@@ -74,3 +74,13 @@ class Statistics:
     def along(self, basis: Float[Tensor, "M r"]) -> Statistics:
         """The statistics of the features' coordinates in an orthonormal basis."""
         return replace(self, gram=basis.T @ self.gram @ basis, cross=self.cross @ basis)
+
+    def leading(self, count: int) -> Statistics:
+        """The statistics of the first features alone; what the others explain joins the residual."""
+        rest = self.gram.diagonal(dim1=1, dim2=2)[:, count:].sum(dim=1)
+        return replace(
+            self,
+            gram=self.gram[:, :count, :count].contiguous(),
+            cross=self.cross[:, :count].contiguous(),
+            residual=self.residual + rest,
+        )

@@ -198,9 +198,8 @@ class Fitting:
         sample = Sample.concatenate([sample], job.ranks, features.size)
         choice = self.model._choose(statistics, sample, start, FINE_STEPS, job.ranks)
         if observed is None:
-            posterior = choice.likelihood.posterior(statistics, choice.variance)
-            bound = float(choice.likelihood.bound(statistics, choice.variance))
-            return Fitted(features, posterior, bound, choice)
+            posterior, bound = choice.likelihood.solved(statistics, choice.variance)
+            return Fitted(features, posterior, float(bound), choice)
         self.bar.set_description("natural gradient steps")
         fit = naturally(
             observed,

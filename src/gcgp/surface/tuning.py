@@ -141,8 +141,9 @@ class TrialLoss:
     ) -> Float[Tensor, "count"]:
         """Log likelihoods of the first trial signals, each left out in its turn."""
         statistics, sample, choice = self._chosen(drafts, scales)
-        posterior = choice.likelihood.posterior(statistics, choice.variance)
-        logs: Tensor = choice.likelihood.leave_one_out_logs(posterior, sample.of(torch.arange(count)), draws)
+        logs: Tensor = choice.likelihood.leave_one_out_logs(
+            statistics, choice.variance, sample.of(torch.arange(count)), draws
+        )
         return logs
 
     def _chosen(
