@@ -59,6 +59,8 @@ def test_bad_training_data(X, y, message):
         ({"location": np.inf}, "location=inf: expected 'auto' or a positive number"),
         ({"mass": "yes"}, "mass='yes' is not known"),
         ({"memory_limit": "lots"}, "memory_limit='lots': expected bytes"),
+        ({"device": "abacus"}, "device='abacus': torch has no such device here"),
+        ({"device": "cuda:99"}, "device='cuda:99': torch has no such device here"),
         ({"vertex_weights": [1.0, 2.0]}, "signal 0: 36 patches for 2 vertex_weights"),
         ({"vertex_weights": [np.nan] * 36}, r"vertex_weights\[0\] is nan"),
     ],

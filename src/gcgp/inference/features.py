@@ -21,6 +21,7 @@ from gcgp.patches.convolution import runs
 
 JITTER = 1e-6
 VERTICES_AT_ONCE = 4096
+CPU = torch.device("cpu")
 RUN_BYTES = 64 << 20
 """A run of signals takes no more than this, whatever the memory limit: larger ones are slower."""
 CHUNK_BYTES = 32 << 20
@@ -87,6 +88,8 @@ class Features:
     terms: Sequence[Term]
     memory: int
     """Bytes that the patches of a run of signals may take while they are made (one signal at least)."""
+    device: torch.device = CPU
+    """Where sums of kernels over patches are computed; all else is done by the CPU."""
 
     @property
     def size(self) -> int:
@@ -152,11 +155,12 @@ class Features:
         """Features of the signals whose patches, for each term, are given."""
         columns, diagonals = [], []
         with torch.no_grad():
-            for term, own in zip(self.terms, patches, strict=True):
-                columns.append(term.whitened(term.kernel.kfu(own, term.inducing)))
+            for term, made in zip(self.terms, patches, strict=True):
+                own = made.to(self.device)
+                columns.append(term.whitened(term.kernel.kfu(own, term.inducing).cpu()))
                 if diagonal:
                     values = term.kernel.kff_diagonal(own, draws=draws, seed=seed, numbers=numbers)
-                    diagonals.append(values.double())
+                    diagonals.append(values.cpu().double())
         return Chunk(run, torch.cat(columns, dim=1), torch.stack(diagonals).sum(dim=0) if diagonals else None)
 
     def roots(self) -> list[Float[Tensor, "M M"]]:
@@ -181,10 +185,11 @@ class Features:
                 patches = term.kernel.weighted(made, 0 if numbers is None else int(numbers[0]))
                 if not made.values.requires_grad:
                     patches = patches.distinct()
-                kfu = term.kernel.kfu(patches, term.inducing)
+                patches = patches.to(self.device)
+                kfu = term.kernel.kfu(patches, term.inducing).cpu()
                 columns.append(torch.linalg.solve_triangular(root, kfu.double().T, upper=False).T)
                 diagonal = term.kernel.kff_diagonal(patches, draws=draws, seed=seed, numbers=numbers)
-                diagonals.append(diagonal.double())
+                diagonals.append(diagonal.cpu().double())
             phi = torch.cat(columns, dim=1)
             return phi, (torch.stack(diagonals).sum(dim=0) - phi.square().sum(dim=1)).clamp_min(0.0)
 

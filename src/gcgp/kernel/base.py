@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -61,6 +62,19 @@ def lengthscale_parts(kernel: Kernel) -> list[tuple[Kernel, Int[Tensor, "own"]]]
         (part, torch.arange(part.ard_num_dims) if part.active_dims is None else part.active_dims)
         for part in factors
     ]
+
+
+def on_device(kernel: Kernel, device: torch.device) -> Kernel:
+    """The kernel, or a copy of it there, whose gradients come back to the parameters of the original."""
+    if all(tensor.device == device for tensor in (*kernel.parameters(), *kernel.buffers())):
+        return kernel
+    copied = copy.deepcopy(kernel).to(device)
+    for path, parameter in kernel.named_parameters():
+        *owners, name = path.split(".")
+        module = copied.get_submodule(".".join(owners))
+        del module._parameters[name]
+        setattr(module, name, parameter.to(device))
+    return copied
 
 
 @dataclass(frozen=True)

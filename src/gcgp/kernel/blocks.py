@@ -27,12 +27,17 @@ Rows = slice | Tensor
 
 def block_elements(values: Tensor) -> int:
     """Kernel values to compute at a time where these values are."""
-    return BLOCK_ELEMENTS if values.device.type == "cpu" else BLOCK_ELEMENTS_ELSEWHERE
+    return BLOCK_ELEMENTS if by_hand(values) else BLOCK_ELEMENTS_ELSEWHERE
+
+
+def by_hand(values: Tensor) -> bool:
+    """Whether values are where our own loops and pull-backs run; elsewhere it is torch alone."""
+    return values.device.type == "cpu"
 
 
 def compiled(values: Tensor) -> bool:
     """Whether there are compiled loops for numbers of this kind and place."""
-    return values.dtype == torch.float32 and values.device.type == "cpu"
+    return values.dtype == torch.float32 and by_hand(values)
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class Blocks:
     def sums(self, patches: Patches, columns: slice, width: int) -> Float[Tensor, "N M"]:
         """Σ over each signal's patches of multiplicity × kernel, walking the flat rows block by block."""
         total, signal_of = len(patches.values), patches.signal_of
-        if self.recomputed or patches.multiplicity.requires_grad:
+        if self.recomputed or patches.multiplicity.requires_grad or not by_hand(patches.values):
             return self._traced_sums(patches, columns, width, signal_of)
         quick = self.exponents is not None and compiled(patches.values)
         kind = torch.float64 if quick else patches.values.dtype
@@ -117,8 +122,10 @@ class Blocks:
         self, patches: Patches, columns: slice, width: int, signal_of: Int[Tensor, "P"]
     ) -> Float[Tensor, "N M"]:
         out = patches.values.new_zeros(len(patches), width)
-        for part in cut(len(patches.values), BLOCK_ELEMENTS_WITH_GRADIENT // max(width, 1)):
+        size = max(BLOCK_ELEMENTS_WITH_GRADIENT, block_elements(out)) // max(width, 1)
+        for part in cut(len(patches.values), size):
             signals, place = torch.unique_consecutive(signal_of[part], return_inverse=True)
+            signals, place = signals.to(out.device), place.to(out.device)
 
             def partial(part: slice = part, place: Tensor = place, count: int = len(signals)) -> Tensor:
                 weighted = self.values(part, columns) * patches.multiplicity[part, None]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gcgp.domain.chart import unknown_option
 from gcgp.kernel import sums
-from gcgp.kernel.base import evaluate
+from gcgp.kernel.base import evaluate, on_device
 from gcgp.patches import Patches
 
 AGGREGATES = ("sum", "mean")
@@ -62,12 +62,13 @@ class ConvolutionalKernel(gpytorch.Module):
         return evaluate(self.base, inducing, inducing)
 
     def kfu(self, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
-        """Σ_v k_g(Z_n[v], U_m) of weighted patches; see `sums.kfu`."""
-        return sums.kfu(self.base, patches, inducing)
+        """Σ_v k_g(Z_n[v], U_m) of weighted patches, computed where these are; see `sums.kfu`."""
+        there = patches.values.device
+        return sums.kfu(on_device(self.base, there), patches, inducing.to(there))
 
     def kff(self, left: Patches, right: Patches) -> Float[Tensor, "N N2"]:
         """k(ψ, ψ') of weighted patches between all pairs: the whole matrix, so for small sets."""
-        return sums.kff(self.base, left, right)
+        return sums.kff(on_device(self.base, left.values.device), left, right)
 
     def kff_diagonal(
         self,
@@ -78,4 +79,5 @@ class ConvolutionalKernel(gpytorch.Module):
         numbers: Int[np.ndarray, "N"] | None = None,
     ) -> Float[Tensor, "N"]:
         """k(ψ, ψ) of weighted patches, exactly or from a sample of them; see `sums.kff_diagonal`."""
-        return sums.kff_diagonal(self.base, patches, draws=draws, seed=seed, numbers=numbers)
+        base = on_device(self.base, patches.values.device)
+        return sums.kff_diagonal(base, patches, draws=draws, seed=seed, numbers=numbers)

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.kernel.base import distance_form, prior_variance
-from gcgp.kernel.blocks import Blocks, block_elements, segments
+from gcgp.kernel.blocks import Blocks, block_elements, by_hand, segments
 from gcgp.kernel.gaussian import GaussianDoubleSums, GaussianSums, padded
 from gcgp.kernel.rotations import RotationPooled
 from gcgp.kernel.turned import Turning
@@ -34,7 +34,7 @@ def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> F
         weights = torch.full((kernel.turns,), 1 / kernel.turns, dtype=inducing.dtype)
         return turning.sums(weights, patches, slice(None)).to(inducing.dtype) * turning.scale
     form = distance_form(kernel)
-    if form is not None and form.of_squared_distance is None:
+    if form is not None and form.of_squared_distance is None and by_hand(inducing):
         lengthscale = form.lengthscale.to(inducing)
         m, offsets = patches.multiplicity, patches.offsets
         return GaussianSums.apply(patches.values, m, inducing, lengthscale, offsets) * form.scale
@@ -88,7 +88,7 @@ def kff_diagonal(
         ]
         return torch.stack(parts).mean(dim=0)
     form = distance_form(kernel)
-    if form is not None and form.of_squared_distance is None:
+    if form is not None and form.of_squared_distance is None and by_hand(patches.values):
         x = patches.values / form.lengthscale.to(patches.values)
         return GaussianDoubleSums.apply(x, patches.multiplicity, patches.offsets) * form.scale
     return _double_sums(kernel, patches, patches.values)
@@ -105,15 +105,17 @@ def _double_sums(
     small = torch.nonzero(~large)[:, 0]
     small = small[torch.argsort(counts[small], stable=True)]
     for signals, rows, inside in padded(patches.offsets, small, block_elements(patches.values)):
-        m = torch.where(inside, patches.multiplicity[rows], 0)
+        m = torch.where(inside.to(out.device), patches.multiplicity[rows], 0)
 
         def quadratic(rows: Tensor = rows, m: Tensor = m) -> Tensor:
             return ((blocks.values(rows, rows) @ m[..., None])[..., 0] * m).sum(dim=-1)
 
-        out = out.index_add(0, signals, blocks.piece(quadratic))
+        out = out.index_add(0, signals.to(out.device), blocks.piece(quadratic))
     rest = torch.nonzero(large)[:, 0]
     values = [_large_double_sum(blocks, patches, n) for n in rest.tolist()]
-    return (out.index_add(0, rest, torch.stack(values)) if values else out) * blocks.scale
+    if values:
+        out = out.index_add(0, rest.to(out.device), torch.stack(values))
+    return out * blocks.scale
 
 
 def _large_double_sum(blocks: Blocks, patches: Patches, signal: int) -> Float[Tensor, ""]:
@@ -143,15 +145,15 @@ def _partly_sampled(
 
     counts = patches.offsets.diff()
     magnitude = patches.multiplicity.detach().abs().cpu().numpy()
-    rows, mass = draw_rows(magnitude, patches.offsets.cpu().numpy(), draws, seed, numbers)
-    chosen = torch.from_numpy(rows).to(counts.device)
-    drawn = torch.repeat_interleave(counts > draws, counts.clamp_max(draws))
+    rows, mass = draw_rows(magnitude, patches.offsets.numpy(), draws, seed, numbers)
+    chosen = torch.from_numpy(rows)
     m = patches.multiplicity[chosen]
+    drawn = torch.repeat_interleave(counts > draws, counts.clamp_max(draws)).to(m.device)
     sign = m / m.detach().abs().clamp_min(torch.finfo(m.dtype).tiny)
     offsets = torch.cat([counts.new_zeros(1), counts.clamp_max(draws).cumsum(0)])
     values = patches.values[chosen]
     some = Patches(values, torch.where(drawn, sign, m), offsets, patches.vertices[chosen])
     pairs = kff_diagonal(kernel, some)
     own = torch.where(drawn, prior_variance(kernel, values) * sign.square(), 0)
-    pairs = pairs - torch.zeros_like(pairs).index_add(0, some.signal_of, own.to(pairs.dtype))
+    pairs = pairs - torch.zeros_like(pairs).index_add(0, some.signal_of.to(own.device), own.to(pairs.dtype))
     return pairs * torch.from_numpy(mass).to(pairs)

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.kernel.base import distance_form
-from gcgp.kernel.blocks import add_exponentials, block_elements, compiled, cut, segments
+from gcgp.kernel.blocks import add_exponentials, block_elements, by_hand, compiled, cut, segments
 from gcgp.kernel.correlation import Correlation
 from gcgp.kernel.rotations import RotationPooled
 from gcgp.kernel.workers import in_order, shares
@@ -32,7 +32,7 @@ class Turning:
         """None with gradients, or if the base kernel has no quick way."""
         form = distance_form(kernel.base_kernel)
         recomputed = torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *kernel.parameters()))
-        if form is None or form.kink or recomputed or x.device.type != "cpu":
+        if form is None or form.kink or recomputed or not by_hand(x):
             return None
         lengthscale = form.lengthscale.detach().to(x.dtype)
         correlation = Correlation.of(x.detach(), y.detach(), lengthscale, kernel.rotations)

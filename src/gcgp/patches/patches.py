@@ -89,6 +89,10 @@ class Patches:
         )
         return thinner.scaled(torch.from_numpy(np.concatenate(factors)).to(self.multiplicity.dtype))
 
+    def to(self, device: torch.device) -> Patches:
+        """Values and multiplicities on a device; which rows are whose stays where it is."""
+        return replace(self, values=self.values.to(device), multiplicity=self.multiplicity.to(device))
+
     def scaled(self, factor: Float[Tensor, "total_patches"]) -> Patches:
         """The same patches with multiplicities times `factor`."""
         return replace(self, multiplicity=self.multiplicity * factor)

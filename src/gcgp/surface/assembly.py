@@ -273,6 +273,7 @@ def median_distance(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -
     """Median distance between two rows that differ by more than rounding; 1 if none do."""
     a, b = (torch.from_numpy(rng.integers(len(rows), size=PAIRS_FOR_MEDIAN)) for _ in range(2))
     distances = (rows[a].double() - rows[b].double()).norm(dim=1)
-    rounding = ROUNDING * torch.finfo(rows.dtype).eps * float(rows.abs().max()) if len(rows) else 0.0
+    largest = max(map(abs, map(float, torch.aminmax(rows)))) if rows.numel() else 0.0
+    rounding = ROUNDING * torch.finfo(rows.dtype).eps * largest
     distances = distances[distances > rounding]
     return float(distances.median()) if len(distances) else 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from gcgp.kernel.convolutional import AGGREGATES
 from gcgp.kernel.inducing import METHODS
 from gcgp.patches.convolution import runs
 from gcgp.surface.fitting import DTYPES, Fitting
-from gcgp.surface.inputs import as_bytes, as_signals
+from gcgp.surface.inputs import as_bytes, as_device, as_signals
 from gcgp.surface.job import Job
 from gcgp.surface.learning import OBJECTIVES, names_to_learn, teller
 from gcgp.surface.sharding import check_shards
@@ -88,6 +88,7 @@ class ConvolutionalGP(BaseEstimator):
     checkpoint: Any
     dtype: str
     memory_limit: int | str
+    device: str
     random_state: Any
     progress: bool
 
@@ -176,6 +177,7 @@ class ConvolutionalGP(BaseEstimator):
             if getattr(self, name) not in (True, False, "auto"):
                 raise unknown_option(name, getattr(self, name), ("auto", "True", "False"))
         as_bytes(self.memory_limit)
+        as_device(self.device)
 
     def _input(self, X: Any) -> Signals:
         """Signals to predict, checked against those of training."""
@@ -234,6 +236,7 @@ class ConvolutionalGP(BaseEstimator):
             ranks,
             first,
             count,
+            as_device(self.device),
         )
         with self._bar(len(signals), shown=ranks.rank == 0) as bar:
             fitted = Fitting(self, job, bar).run()
@@ -254,7 +257,8 @@ class ConvolutionalGP(BaseEstimator):
     def _chunks(self, signals: Signals, diagonal: bool) -> Iterator[Chunk]:
         with self._bar(len(signals)) as bar:
             bar.set_description("predicting")
-            yield from self.features_.chunks(signals, diagonal=diagonal, progress=bar.update)
+            features = replace(self.features_, device=as_device(self.device))
+            yield from features.chunks(signals, diagonal=diagonal, progress=bar.update)
 
     @torch.no_grad()
     def _latent(

@@ -69,6 +69,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
             killed and is begun again with the same data and options goes on from there.
         dtype: Of patches and kernel values; sums and solves are always in float64.
         memory_limit: What the patches of one run of signals may take, in bytes or as `"500 MB"`.
+        device: Where torch sums kernels over patches, which is most of the work: `"cpu"`, or `"cuda"` and the
+            like. Patches are made, and systems of equations solved, by the CPU.
         random_state: Seed or `RandomState`; the same seed gives the same model.
         progress: Show a bar on a terminal when the work takes long.
 
@@ -126,6 +128,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         checkpoint: Any = None,
         dtype: str = "float32",
         memory_limit: int | str = "500 MB",
+        device: str = "cpu",
         random_state: Any = 0,
         progress: bool = True,
     ) -> None:
@@ -155,6 +158,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         self.checkpoint = checkpoint
         self.dtype = dtype
         self.memory_limit = memory_limit
+        self.device = device
         self.random_state = random_state
         self.progress = progress
 
@@ -258,6 +262,7 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         checkpoint: Any = None,
         dtype: str = "float32",
         memory_limit: int | str = "500 MB",
+        device: str = "cpu",
         random_state: Any = 0,
         progress: bool = True,
     ) -> None:
@@ -286,6 +291,7 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         self.checkpoint = checkpoint
         self.dtype = dtype
         self.memory_limit = memory_limit
+        self.device = device
         self.random_state = random_state
         self.progress = progress
 

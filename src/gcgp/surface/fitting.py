@@ -171,12 +171,13 @@ class Fitting:
             self.model._choose,
             self.job.rng,
             self.job.ranks,
+            self.job.device,
         )
 
     def _solved(self, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point) -> Fitted:
         """The closed form for the given terms and, if that is asked for, natural gradient steps from it."""
         job = self.job
-        features = Features(terms, job.memory)
+        features = Features(terms, job.memory, job.device)
         self.bar.set_description("features")
         statistics = Statistics.empty(job.groups, features.size)
         observed = None
@@ -243,7 +244,7 @@ class Fitting:
         )
         if found.noise is not None:
             choice = replace(choice, likelihood=GaussianRegression(found.noise))
-        return Fitted(Features(found.terms, job.memory), found.posterior, found.bound, choice)
+        return Fitted(Features(found.terms, job.memory, job.device), found.posterior, found.bound, choice)
 
     def _free(self, names: Sequence[str]) -> list[str]:
         """The names without those whose value the user has given."""

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from gcgp.domain import Mesh, Signals
 
@@ -132,3 +133,14 @@ def as_bytes(limit: Any) -> int:
     if found is None or not isinstance(limit, str) or float(found[1]) <= 0:
         raise ValueError(f"memory_limit={limit!r}: expected bytes, or a text such as '500 MB'")
     return int(float(found[1]) * UNITS[(found[2] or "").upper()])
+
+
+def as_device(name: Any) -> torch.device:
+    """The device of that name, if torch has it here."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device={name!r}: torch has no such device here ({reason})") from error
+    return device

@@ -14,6 +14,7 @@ from torch import Tensor
 from gcgp.domain import Meshes, Signals
 from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.climbing import History
+from gcgp.inference.features import CPU
 from gcgp.inference.ranks import ALONE, Ranks
 
 
@@ -40,6 +41,8 @@ class Job:
     """Number of the first signal of this process."""
     count: int = 0
     """Signals of all processes."""
+    device: torch.device = CPU
+    """Where kernels are summed."""
 
     def part(self, rows: Int[np.ndarray, "n"]) -> Job:
         """The same job on the signals of these numbers, each process with its share of them."""

@@ -27,7 +27,7 @@ from gcgp.patches import Convolution
 from gcgp.surface.descriptors import GeometryVectors, HeatKernelSignature, WaveKernelSignature
 from gcgp.surface.estimators import GCGPClassifier, GCGPRegressor
 from gcgp.surface.fitting import DTYPES
-from gcgp.surface.inputs import as_bytes, object_array
+from gcgp.surface.inputs import as_bytes, as_device, object_array
 from gcgp.weighting import Weighting
 
 FORMAT = "gcgp-model"
@@ -152,7 +152,7 @@ def _rebuilt_step(description: dict[str, Any], tensors: dict[str, Tensor]) -> An
             value = tensors[key]
             setattr(descriptor, key, value.numpy() if value.ndim else value.item())
         return descriptor
-    estimator = ESTIMATORS[kind](**parameters)
+    estimator = ESTIMATORS[kind](**parameters | {"device": _usable(parameters.get("device", "cpu"))})
     for key in FITTED[kind]:
         value = description["fitted"][key]
         setattr(estimator, key, tuple(value) if isinstance(value, list) else value)
@@ -215,6 +215,15 @@ def _rebuilt_term(description: dict[str, Any], prefix: str, tensors: dict[str, T
     return term
 
 
+def _usable(device: str) -> str:
+    """The device, or the CPU where there is no such device."""
+    try:
+        as_device(device)
+    except ValueError:
+        return "cpu"
+    return device
+
+
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
 
@@ -255,7 +264,7 @@ def plain_parameter(name: str, value: Any) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, Path):
+    if isinstance(value, (Path, torch.device)):
         return str(value)
     if isinstance(value, Weighting):
         return {"is": "weighting", **_plain_weighting(value)}

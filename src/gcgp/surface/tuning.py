@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gcgp.inference import Features, Statistics, Term
 from gcgp.inference.dirichlet import COARSE_STEPS, START
-from gcgp.inference.features import RUN_BYTES, Chunk
+from gcgp.inference.features import CPU, RUN_BYTES, Chunk
 from gcgp.inference.ranks import ALONE, Ranks
 from gcgp.inference.selection import Choice, Point, Sample, pattern_search
 from gcgp.patches.convolution import runs
@@ -112,6 +112,7 @@ class TrialLoss:
         choose: Callable[[Statistics, Sample, Point, Sequence[Point], Ranks], Choice[Any]],
         rng: np.random.Generator,
         ranks: Ranks = ALONE,
+        device: torch.device = CPU,
     ) -> None:
         self.labels = labels
         self.targets = targets
@@ -121,6 +122,8 @@ class TrialLoss:
         self.choose = choose
         self.ranks = ranks
         """Processes that all have the trial signals, and take a part of the work each."""
+        self.device = device
+        """Where kernels are summed."""
         self.rng = rng
         self.seed = int(rng.integers(2**31))
         self.last: Point = START
@@ -169,7 +172,7 @@ class TrialLoss:
 
     def _features(self, terms: Sequence[Term], drafts: Sequence[Draft], signals: slice) -> Chunk:
         """Of some trial signals, a run at a time: kernels make copies of patches."""
-        features = Features(terms, 0)
+        features = Features(terms, 0, self.device)
         every = [draft.trial for draft in drafts]
         rows = sum(trial.offsets.diff() * trial.values.shape[1] for trial in every)
         cost = 8.0 * np.asarray(rows)[signals]

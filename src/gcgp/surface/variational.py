@@ -181,7 +181,7 @@ def as_in_the_paper(
         knobs.append(scalar_knob("variance", log_variance))
     if "noise" in names and likelihood is None:
         knobs.append(scalar_knob("noise", log_noise))
-    features = Features([term for term, _ in loose], job.memory)
+    features = Features([term for term, _ in loose], job.memory, job.device)
     posterior = FreePosterior.prior(features.size, latents, log_variance, features.terms[0].inducing.dtype)
 
     def of_step(step: int) -> Likelihood:
