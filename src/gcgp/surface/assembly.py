@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,6 +140,7 @@ class Draft:
         pooled: bool,
         memory: int,
         rng: np.random.Generator,
+        progress: Callable[[int], None] = lambda done: None,
     ) -> Draft:
         """Make the trial signals' patches and measure their spread."""
         columns = convolution.columns(trial)
@@ -146,13 +148,12 @@ class Draft:
         weigher = ConvolutionalKernel(base_kernel("rbf", columns), aggregate, vertex_weights)
         turns = convolution.weighting.rotations if pooled else None
         most = int(TRIAL_PATCHES / len(turns) ** 0.5) if turns is not None else TRIAL_PATCHES
+        parts = []
         with torch.no_grad():
-            patches = Patches.concatenate(
-                [
-                    weigher.weighted(part, run.start).distinct().thinned(most, rng)
-                    for run, part in convolution.in_runs(trial, min(memory, RUN_BYTES))
-                ]
-            )
+            for run, part in convolution.in_runs(trial, min(memory, RUN_BYTES)):
+                parts.append(weigher.weighted(part, run.start).distinct().thinned(most, rng))
+                progress(run.stop - run.start)
+        patches = Patches.concatenate(parts)
         if len(patches.values) == 0:
             raise ValueError(
                 f"{convolution.weighting!r}: no vertex of any signal has a complete patch; "

@@ -71,10 +71,10 @@ class Fitting:
     def run(self) -> Fitted:
         """All stages."""
         job, rng = self.job, self.job.rng
-        self.bar.set_description("lengthscales")
         rows = rng.permutation(job.count)[: self._trial_size()]
         trial = job.everywhere(rows)
         drafts = self._drafts(trial.signals)
+        self._stage("lengthscales", unit="models tried")
         loss = self._trial_loss(trial, min(int(self.model.n_inducing), TRIAL_INDUCING))
         tuned = tune(drafts, self.model.lengthscale, self.model.location, loss)
         start = loss.last
@@ -85,7 +85,7 @@ class Fitting:
         if names:
             check_names(self.model.learn, state, self.model._likelihood_parameter)
         if names and not paper:
-            self.bar.set_description("learning")
+            self._stage("learning", unit="models tried")
             # Random numbers of its own: what is not kept of learning then leaves no trace.
             apart = replace(self, job=replace(job, rng=rng.spawn(1)[0]))
             state, start = apart._learned(state, start, loss, trial, rows)
@@ -102,6 +102,12 @@ class Fitting:
         else:
             fitted = self._solved(terms, rows[: state.drafts[0].scored], start)
         return replace(fitted, start_weightings=begun)
+
+    def _stage(self, name: str, total: int | None = None, unit: str = "signals") -> None:
+        """Begin a stage in the bar: with a total, it shows how many a second and how long it will take."""
+        self.bar.set_description(name, refresh=False)
+        self.bar.total, self.bar.unit = total, f" {unit}"
+        self.bar.reset(total)
 
     def _trial_size(self) -> int:
         signals, memory = self.job.signals, self.job.memory
@@ -125,6 +131,8 @@ class Fitting:
         )
         areas = on_meshes if self.model.areas == "auto" else bool(self.model.areas)
         dtype = DTYPES[self.model.dtype]
+        weightings = resolve_weightings(self.model.weighting, trial)
+        self._stage("patches to try on", len(trial) * len(weightings))
         weights = self.model.vertex_weights
         if weights is not None:
             weights = torch.as_tensor(np.asarray(weights), dtype=dtype).reshape(-1)
@@ -144,8 +152,9 @@ class Fitting:
                 self._pools(weighting, on_meshes),
                 self.job.memory,
                 self.job.rng,
+                self.bar.update,
             )
-            for weighting in resolve_weightings(self.model.weighting, trial)
+            for weighting in weightings
         ]
 
     def _pools(self, weighting: Weighting, on_meshes: bool) -> bool:
@@ -172,13 +181,14 @@ class Fitting:
             self.job.rng,
             self.job.ranks,
             self.job.device,
+            self.bar.update,
         )
 
     def _solved(self, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point) -> Fitted:
         """The closed form for the given terms and, if that is asked for, natural gradient steps from it."""
         job = self.job
         features = Features(terms, job.memory, job.device)
-        self.bar.set_description("features")
+        self._stage("features", len(job.signals))
         statistics = Statistics.empty(job.groups, features.size)
         observed = None
         if self.model.inference == "variational":
@@ -192,7 +202,7 @@ class Fitting:
             if observed is not None:
                 observed.fill(chunk)
         statistics.total(job.ranks)
-        self.bar.set_description("variance")
+        self._stage("variance")
         part = job.part(scored)
         chunks = list(features.chunks(part.signals))
         sample = sample_of(chunks, part.group, part.targets)
@@ -201,7 +211,7 @@ class Fitting:
         if observed is None:
             posterior, bound = choice.likelihood.solved(statistics, choice.variance)
             return Fitted(features, posterior, float(bound), choice)
-        self.bar.set_description("natural gradient steps")
+        self._stage("natural gradient steps")
         fit = naturally(
             observed,
             statistics,
@@ -224,8 +234,7 @@ class Fitting:
         name = self.model._likelihood_parameter
         names = names_to_learn(self.model.learn, name) or (*DEFAULT, name, "location", "inducing")
         batch, bar = min(int(self.model.batch_size), job.count), self.bar
-        bar.set_description("Adam")
-        bar.total, bar.unit = int(self.model.max_iter) * -(-job.count // batch), " steps"
+        self._stage("Adam", int(self.model.max_iter) * -(-job.count // batch), "steps")
         found = as_in_the_paper(
             [(term, draft.columns) for term, draft in zip(terms, state.drafts, strict=True)],
             job,

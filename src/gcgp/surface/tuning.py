@@ -113,6 +113,7 @@ class TrialLoss:
         rng: np.random.Generator,
         ranks: Ranks = ALONE,
         device: torch.device = CPU,
+        progress: Callable[[int], None] = lambda done: None,
     ) -> None:
         self.labels = labels
         self.targets = targets
@@ -124,6 +125,7 @@ class TrialLoss:
         """Processes that all have the trial signals, and take a part of the work each."""
         self.device = device
         """Where kernels are summed."""
+        self.progress = progress
         self.rng = rng
         self.seed = int(rng.integers(2**31))
         self.last: Point = START
@@ -168,6 +170,7 @@ class TrialLoss:
         sample = sample.of(torch.arange(drafts[0].scored))
         self.choice = self.choose(statistics, sample, self.last, COARSE_STEPS, self.ranks)
         self.last = self.choice.at or START
+        self.progress(1)
         return statistics, sample, self.choice
 
     def _features(self, terms: Sequence[Term], drafts: Sequence[Draft], signals: slice) -> Chunk:
