@@ -6,8 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gcgp import __version__
+
+TABLE_NAMES = ("mnist", "superpixels", "ablation")
+"""As in `reproduction.tables`, which takes seconds to import."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,27 +40,97 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--seed", type=int, default=0, help="seed of the split and the model (default: %(default)s)"
     )
+    _add_reproduce(commands)
     return top
+
+
+def _add_reproduce(commands: Any) -> None:
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="make a table of the paper anew",
+        description="Make a table of Walker & Glocker (2019) on this machine, beside the paper's own "
+        "figures. Each run is kept as soon as it is done: a command that was ended goes on where it was.",
+    )
+    reproduce.add_argument("table", choices=TABLE_NAMES, metavar="TABLE", help=", ".join(TABLE_NAMES))
+    reproduce.add_argument(
+        "--model", action="append", default=[], metavar="NAME", help="only this model; may be given again"
+    )
+    reproduce.add_argument(
+        "--per-class",
+        type=_positive,
+        metavar="N",
+        help="learn from N signals of each class, for a quick look",
+    )
+    reproduce.add_argument(
+        "--seeds", type=_positive, metavar="S", help="draws of the training data (default: the table's own)"
+    )
+    reproduce.add_argument(
+        "--inducing", type=_positive, metavar="M", help="inducing patches (default: each model's own)"
+    )
+    reproduce.add_argument(
+        "--data", metavar="DIR", help="folder of the data (default: the environment variable GCGP_DATA)"
+    )
+    reproduce.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="where results are kept, and found again (default: results/TABLE.json)",
+    )
+    reproduce.add_argument(
+        "--report", type=Path, metavar="FILE", help="write all results beside that file to FILE as Markdown"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = parser().parse_args(arguments)
-    for path in (options.json, options.picture):
+    if options.command == "reproduce" and options.json is None:
+        options.json = Path("results") / f"{options.table}.json"
+        options.json.parent.mkdir(exist_ok=True)
+    for path in (options.json, getattr(options, "picture", None), getattr(options, "report", None)):
         if path is not None and not path.parent.is_dir():
             parser().error(f"{path}: the folder {path.parent} does not exist")
     from gcgp.inference.ranks import RankLost
-    from gcgp.surface.demo import run_demo, table
 
     try:
-        report = run_demo(options.seed, options.json, options.picture)
-    except (ImportError, ValueError, OSError, RankLost) as error:
+        (_reproduce if options.command == "reproduce" else _demo)(options)
+    except (ImportError, ValueError, OSError, RuntimeError, RankLost) as error:
         print(f"gcgp: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("gcgp: interrupted", file=sys.stderr)
         return 130
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from gcgp.surface.demo import run_demo, table
+
+    report = run_demo(options.seed, options.json, options.picture)
     if report is not None:
         print(table(report))
         print(f"  picture: {options.picture}")
-    return 0
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from gcgp.domain.whole_file import whole_file
+    from gcgp.surface.reproduction.reporting import as_text, report_of
+    from gcgp.surface.reproduction.runs import Results, Settings, carry_out
+    from gcgp.surface.reproduction.tables import TABLES, carry_out_one
+
+    settings = Settings(options.data, options.per_class, options.inducing)
+    runs = TABLES[options.table].runs(options.table, options.model, options.seeds, settings)
+    results = Results(options.json, options.table, settings)
+    carry_out(runs, results, carry_out_one)
+    print(as_text(results.content))
+    print(f"  results: {options.json}")
+    if options.report is not None:
+        with whole_file(options.report) as part:
+            part.write_text(report_of(options.json.parent))

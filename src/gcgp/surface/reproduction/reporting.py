@@ -1,0 +1,132 @@
+"""Tables of results as text for a terminal, and as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from gcgp.surface.reproduction.runs import FORMAT
+from gcgp.surface.reproduction.tables import TABLES
+
+HEAD = ("model", "data", "error", "paper", "NLL", "ECE", "fit", "predict", "memory", "seeds")
+
+
+@dataclass(frozen=True)
+class Line:
+    """All runs of one model in one condition."""
+
+    title: str
+    condition: str
+    paper: float | None
+    runs: list[dict[str, Any]]
+
+    def mean(self, name: str) -> float:
+        """Of one number over the runs."""
+        return float(np.mean([run[name] for run in self.runs]))
+
+    @property
+    def interval(self) -> float:
+        """Half the width of the 95 % interval of the error: by Student's t over draws of the training
+        data or, if there is but one, that of a share of so many test signals.
+        """
+        errors = np.array([run["error"] for run in self.runs])
+        if len(errors) > 1:
+            quantile = stats.t.ppf(0.975, len(errors) - 1)
+            return float(quantile * errors.std(ddof=1) / len(errors) ** 0.5)
+        return float(1.96 * (errors[0] * (1 - errors[0]) / self.runs[0]["test"]) ** 0.5)
+
+    def cells(self) -> list[str]:
+        """As text, in the order of `HEAD`."""
+        return [
+            self.title,
+            self.condition,
+            f"{self.mean('error'):.2%} ± {self.interval:.2%}",
+            "–" if self.paper is None else f"{self.paper:.1%}",
+            f"{self.mean('nll'):.4f}",
+            f"{self.mean('ece'):.4f}",
+            f"{self.mean('seconds_fit'):.0f} s",
+            f"{self.mean('seconds_predict'):.0f} s",
+            f"{max(run['peak_memory_gb'] for run in self.runs):.1f} GB",
+            str(len(self.runs)),
+        ]
+
+
+def lines(content: dict[str, Any]) -> Iterator[Line]:
+    """A line for each model and condition that has runs, in the order of the table."""
+    runs = list(content["runs"].values())
+    conditions = dict.fromkeys(run["condition"] for run in runs)
+    for condition in conditions:
+        for name, row in TABLES[content["table"]].rows.items():
+            own = [run for run in runs if (run["model"], run["condition"]) == (name, condition)]
+            if own:
+                yield Line(row.title, condition, row.paper.get(condition), own)
+
+
+def remarks(content: dict[str, Any]) -> list[str]:
+    """What differs from the paper, each said once with the models it holds for."""
+    said: dict[str, dict[str, None]] = {}
+    for run in content["runs"].values():
+        for remark in run["differs"]:
+            said.setdefault(remark, {})[TABLES[content["table"]].rows[run["model"]].title] = None
+    every = {TABLES[content["table"]].rows[run["model"]].title for run in content["runs"].values()}
+    return [
+        remark if set(titles) == every else f"{'; '.join(titles)}: {remark}"
+        for remark, titles in said.items()
+    ]
+
+
+def as_text(content: dict[str, Any]) -> str:
+    """For a terminal."""
+    rows = [list(HEAD), *(line.cells() for line in lines(content))]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    notes = [f"differs from the paper: {remark}" for remark in remarks(content)]
+    return "\n".join([TABLES[content["table"]].title, *(line.rstrip() for line in table), *notes])
+
+
+def as_markdown(content: dict[str, Any]) -> str:
+    """A section for `docs/results.md`."""
+    rows = [f"| {' | '.join(line.cells())} |" for line in lines(content)]
+    made = (
+        f"`gcgp reproduce {content['table']}`, gcgp {content['gcgp']}, PyTorch {content['torch']}, "
+        f"{content['cores']} threads."
+    )
+    notes = [f"- differs from the paper: {remark}" for remark in remarks(content)]
+    return "\n".join(
+        [
+            f"## {TABLES[content['table']].title}",
+            "",
+            made,
+            "",
+            f"| {' | '.join(HEAD)} |",
+            f"|{'---|' * len(HEAD)}",
+            *rows,
+            "",
+            *notes,
+            "",
+        ]
+    )
+
+
+def report_of(folder: Path) -> str:
+    """All results in a folder as one page, in the order in which tables are known."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text())
+        if isinstance(content, dict) and content.get("format") == FORMAT:
+            found.setdefault(content["table"], []).append(content)
+    introduction = [
+        "# Results",
+        "",
+        "Written by `gcgp reproduce`, from its JSON files. Errors are on whole test sets, with 95 %",
+        "intervals: over draws of the training data or, where there is one draw, those of a share of so",
+        "many test signals. Nothing was chosen on test data.",
+        "",
+    ]
+    return "\n".join([*introduction, *(as_markdown(own) for table in TABLES for own in found.get(table, []))])

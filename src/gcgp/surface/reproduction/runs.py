@@ -1,0 +1,125 @@
+"""Runs of an experiment: one model on one draw of data, in a process of its own, kept once it is done."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gcgp import __version__
+from gcgp.domain.whole_file import whole_file
+
+FORMAT = "gcgp-results"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user may change about a table; results of other settings are other results."""
+
+    data: str | None = None
+    """Folder of the data; None looks at GCGP_DATA."""
+    per_class: int | None = None
+    """Training signals of each class; None takes all, or the sizes of the paper."""
+    inducing: int | None = None
+    """Inducing patches of our models; None takes each model's own number."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model on one draw of the data of one condition."""
+
+    table: str
+    model: str
+    condition: str
+    """Such as `100 a class`, or `500 vertices`."""
+    seed: int
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        """Under which its result is kept."""
+        return f"{self.model} | {self.condition} | seed {self.seed}"
+
+
+class Results:
+    """The results of one table in one JSON file, which is written anew after each run."""
+
+    def __init__(self, path: Path, table: str, settings: Settings) -> None:
+        self.path = path
+        self.content: dict[str, Any] = {
+            "format": FORMAT,
+            "table": table,
+            "settings": {key: value for key, value in asdict(settings).items() if key != "data"},
+            "gcgp": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "cores": torch.get_num_threads(),
+            "runs": {},
+        }
+        if path.exists():
+            self._go_on(json.loads(path.read_text()))
+
+    def _go_on(self, found: Any) -> None:
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise ValueError(f"{self.path}: not a file of results; choose another one with --json")
+        for key in ("table", "settings"):
+            if found[key] != self.content[key]:
+                raise ValueError(
+                    f"{self.path}: holds results with {key} {found[key]!r}, but asked for is "
+                    f"{self.content[key]!r}; choose another file with --json"
+                )
+        self.content = found
+
+    @property
+    def runs(self) -> dict[str, dict[str, Any]]:
+        """What each run that is done gave, by its name."""
+        return dict(self.content["runs"])
+
+    def add(self, run: Run, outcome: dict[str, Any]) -> None:
+        """Keep what a run gave."""
+        own = {"model": run.model, "condition": run.condition, "seed": run.seed}
+        self.content["runs"][run.name] = own | outcome
+        with whole_file(self.path) as part:
+            part.write_text(json.dumps(self.content, indent=2) + "\n")
+
+
+def carry_out(
+    runs: Sequence[Run], results: Results, work: Callable[[Run], dict[str, Any]], *, apart: bool = True
+) -> None:
+    """Do the runs that have no result yet, and say on the error stream how far it is.
+
+    Each has a process of its own, unless `apart` is False: so its peak of memory is its own, and if it is
+    killed for want of memory, the others and their results live on.
+    """
+    left = [run for run in runs if run.name not in results.runs]
+    if len(left) < len(runs):
+        print(f"{len(runs) - len(left)} of {len(runs)} runs are in {results.path}", file=sys.stderr)
+    for number, run in enumerate(left, 1):
+        print(f"run {number} of {len(left)}: {run.name} …", file=sys.stderr, flush=True)
+        outcome = _in_a_process(work, run) if apart else work(run)
+        results.add(run, outcome)
+        print(f"  {_summary(outcome)}", file=sys.stderr, flush=True)
+
+
+def _in_a_process(work: Callable[[Run], dict[str, Any]], run: Run) -> dict[str, Any]:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(work, run).result()
+        except BrokenProcessPool as error:
+            raise RuntimeError(f"{run.name}: its process was ended, perhaps for want of memory") from error
+
+
+def _summary(outcome: dict[str, Any]) -> str:
+    parts = [f"error {outcome['error']:.2%}"] if "error" in outcome else []
+    parts += [f"NLL {outcome['nll']:.4f}"] if "nll" in outcome else []
+    parts += [f"fit {outcome['seconds_fit']:.0f} s"] if "seconds_fit" in outcome else []
+    return ", ".join(parts) or "done"

@@ -1,0 +1,187 @@
+"""Tables of the paper made anew: what is run, what is kept, and what is told of it."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gcgp.patches import Convolution
+from gcgp.surface.command_line import TABLE_NAMES, main
+from gcgp.surface.reproduction import models, sets
+from gcgp.surface.reproduction.reporting import Line, as_text, report_of
+from gcgp.surface.reproduction.runs import Results, Run, Settings, carry_out
+from gcgp.surface.reproduction.sets import on_one_vertex, some_of_each
+from gcgp.surface.reproduction.tables import TABLES
+from gcgp.weighting import Diffusion
+
+QUICK = Settings(per_class=3, inducing=7)
+
+
+@pytest.fixture
+def no_mnist(monkeypatch):
+    monkeypatch.delenv("GCGP_DATA", raising=False)
+
+
+def outcome(error=0.1, **more):
+    return {
+        "error": error,
+        "nll": 0.3,
+        "ece": 0.02,
+        "seconds_fit": 4.0,
+        "seconds_predict": 1.0,
+        "peak_memory_gb": 0.5,
+        "test": 100,
+        "differs": ["data remade"],
+    } | more
+
+
+def test_the_command_line_knows_every_table():
+    assert tuple(TABLES) == TABLE_NAMES
+
+
+def test_runs_that_are_done_are_not_done_again(tmp_path, capsys):
+    runs = TABLES["ablation"].runs("ablation", ["gcgp"], 3, QUICK)
+    assert [run.name for run in runs] == [f"gcgp | 3 a class | seed {seed}" for seed in range(3)]
+    seen = []
+
+    def work(run):
+        seen.append(run.seed)
+        if len(seen) == 2:
+            raise RuntimeError("killed")
+        return outcome()
+
+    path = tmp_path / "ablation.json"
+    with pytest.raises(RuntimeError, match="killed"):
+        carry_out(runs, Results(path, "ablation", QUICK), work, apart=False)
+    carry_out(runs, Results(path, "ablation", QUICK), work, apart=False)
+    assert seen == [0, 1, 1, 2]
+    told = capsys.readouterr().err
+    assert "1 of 3 runs are in" in told
+    assert "run 2 of 2: gcgp | 3 a class | seed 2" in told
+    kept = json.loads(path.read_text())["runs"]
+    assert [run["seed"] for run in kept.values()] == [0, 1, 2]
+
+
+def test_results_of_other_settings_are_not_mixed(tmp_path):
+    path = tmp_path / "mnist.json"
+    run = Run("mnist", "gcgp", "all", 0, QUICK)
+    Results(path, "mnist", QUICK).add(run, outcome())
+    with pytest.raises(ValueError, match=r"mnist.json: holds results with settings .*7.*asked for is .*8"):
+        Results(path, "mnist", replace(QUICK, inducing=8))
+    with pytest.raises(ValueError, match="holds results with table 'mnist'"):
+        Results(path, "superpixels", QUICK)
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="not a file of results"):
+        Results(path, "mnist", QUICK)
+
+
+def test_a_model_that_is_not_in_the_table():
+    with pytest.raises(ValueError, match="model 'monet' is not in this table; it has conv-gp, rbf-gp"):
+        TABLES["mnist"].runs("mnist", ["monet"], None, QUICK)
+
+
+def test_draws_take_so_many_of_each_class():
+    labels = np.repeat([3, 5, 9], [10, 4, 7])
+    rows = some_of_each(labels, 5, seed=1)
+    assert np.unique(labels[rows], return_counts=True)[1].tolist() == [5, 4, 5]
+    assert rows.tolist() != some_of_each(labels, 5, seed=2).tolist()
+    assert some_of_each(labels, None, seed=1).tolist() == list(range(21))
+
+
+def test_without_mnist_it_says_which_digits_it_took(no_mnist, monkeypatch):
+    digits = sets.Images(np.zeros((2000, 4, 4), dtype=np.float32), np.arange(2000) % 10)
+    monkeypatch.setattr(sets, "load_digits", lambda: digits)
+    split = sets.digits(QUICK, 3, seed=0)
+    assert (len(split.labels), len(split.truth)) == (30, 1000)
+    assert "no folder of MNIST was given" in split.differs[0]
+
+
+def test_a_signal_on_one_vertex_is_its_own_patch():
+    images = np.random.default_rng(0).random((3, 4, 4))
+    patches = Convolution(Diffusion([0.0])).patches(on_one_vertex(images))
+    np.testing.assert_allclose(patches.values.detach().numpy(), images.reshape(3, 16), rtol=1e-6)
+
+
+def test_the_best_is_chosen_on_training_signals_alone(monkeypatch):
+    seen = []
+
+    class Spy:
+        def __init__(self, lengthscale, n_inducing, random_state):
+            self.lengthscale, self.n_inducing = lengthscale, n_inducing
+
+        def fit(self, signals, labels):
+            self.classes_ = np.unique(labels)
+            self.features_ = type("Features", (), {"size": self.n_inducing})
+            seen.append((self.lengthscale, self.n_inducing, len(signals)))
+            self.known = set(signals.tolist())
+            return self
+
+        def predict_proba(self, signals):
+            assert not self.known & set(signals.tolist())
+            right = np.eye(2)[signals % 2]
+            return 0.5 + (right - 0.5) * self.lengthscale  # the longer, the surer, and right
+
+    monkeypatch.setattr(models, "GCGPClassifier", Spy)
+    fit = models.best_of({"short": {"lengthscale": 0.1}, "long": {"lengthscale": 0.9}}, lambda count: 50)
+    _, note = fit(np.arange(100), np.arange(100) % 2, None, 0)
+    assert note["chosen"] == "long"
+    assert seen == [(0.1, 1000, 80), (0.9, 1000, 80), (0.9, 50, 100)]
+
+
+def test_many_signals_are_halved_to_choose(monkeypatch):
+    monkeypatch.setattr(models, "CHOSEN_ON", 100)
+    labels = np.arange(1000) % 10
+    fitted, scored = models.held_out(labels, seed=0)
+    assert (len(fitted), len(scored)) == (100, 100)
+    assert not set(fitted) & set(scored)
+
+
+def test_scales_share_the_inducing_patches():
+    assert models._shared({"weighting": ["polar", "polar"]}, 100)["n_inducing"] == 50
+    assert models._shared({}, 100) == {"n_inducing": 100}
+
+
+def test_intervals():
+    one = Line("GCGP", "all", None, [outcome(0.1, test=900)])
+    assert one.interval == pytest.approx(1.96 * 0.01)
+    errors = [0.1, 0.12, 0.14]
+    several = Line("GCGP", "all", None, [outcome(error) for error in errors])
+    assert several.mean("error") == pytest.approx(0.12)
+    assert several.interval == pytest.approx(4.302653 * 0.02 / 3**0.5)
+
+
+def test_the_page_has_all_results_of_a_folder(tmp_path):
+    for table, model, condition in (("superpixels", "gcgp", "all"), ("mnist", "rbf-gp", "all")):
+        results = Results(tmp_path / f"{table}.json", table, Settings())
+        results.add(Run(table, model, condition, 0, Settings()), outcome())
+    (tmp_path / "other.json").write_text("{}")
+    page = report_of(tmp_path)
+    assert page.index("## MNIST\n") < page.index("## MNIST as superpixel graphs")
+    assert "| GCGP, 3 × 8 bins | all | 10.00% ± 5.88% | 4.2% | 0.3000 |" in page
+    assert "- differs from the paper: data remade" in page
+    text = as_text(results.content)
+    assert text.splitlines()[0] == "MNIST"
+    assert "RBF GP, 784 inputs  all" in text
+
+
+def test_one_command_makes_a_table(no_mnist, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = ["reproduce", "mnist", "--model", "rbf-gp", "--per-class", "20", "--inducing", "30"]
+    assert main([*command, "--report", "results.md"]) == 0
+    printed = capsys.readouterr()
+    assert "run 1 of 1: rbf-gp | 20 a class | seed 0" in printed.err
+    (run,) = json.loads((tmp_path / "results" / "mnist.json").read_text())["runs"].values()
+    assert (run["train"], run["test"]) == (200, 1000)
+    assert run["error"] < 0.35
+    assert run["peak_memory_gb"] > 0.1
+    assert f"{run['error']:.2%}" in printed.out
+    assert f"{run['error']:.2%}" in (tmp_path / "results.md").read_text()
+    assert main([*command[:-1], "31"]) == 1
+    assert "choose another file with --json" in capsys.readouterr().err
+
+
+def test_bad_numbers_are_told(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["reproduce", "mnist", "--seeds", "0"])
+    assert "0 is not at least 1" in capsys.readouterr().err
