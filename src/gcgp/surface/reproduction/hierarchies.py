@@ -1,0 +1,158 @@
+"""Graphs in several resolutions, for networks that pool: made once, since learning does not change them.
+
+By hand because PyG's own matching (`graclus`) needs a compiled extension that has to be built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numba import njit, prange
+from torch import Tensor
+
+from gcgp.domain import Graphs, Signals
+
+
+@dataclass(frozen=True)
+class Level:
+    """Many graphs of one resolution, one after the other; vertices are numbered within each graph."""
+
+    vertex_offsets: Int[np.ndarray, "graphs_plus_1"]
+    positions: Float[np.ndarray, "vertices 2"]
+    edge_offsets: Int[np.ndarray, "graphs_plus_1"]
+    edges: Int[np.ndarray, "edges 2"]
+    """In both directions, sorted by graph and first vertex."""
+    parents: Int[np.ndarray, "vertices"]
+    """The vertex of the next level that each vertex becomes part of."""
+
+    @classmethod
+    def of(cls, offsets: np.ndarray, positions: np.ndarray, pairs: np.ndarray) -> Level:
+        """From edges in flat vertex numbers; edges of a vertex to itself are dropped, others kept once."""
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        pairs = np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
+        graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        edge_offsets = np.searchsorted(graph_of[pairs[:, 0]], np.arange(len(offsets)))
+        starts = np.searchsorted(pairs[:, 0], np.arange(offsets[-1] + 1))
+        parents = _matched(offsets, positions, starts, np.ascontiguousarray(pairs[:, 1]))
+        local = pairs - offsets[graph_of[pairs[:, 0]]][:, None]
+        return cls(offsets, positions, edge_offsets, local, parents)
+
+    def coarser(self) -> Level:
+        """The graphs whose vertices are pairs of near vertices of these."""
+        counts = np.diff(self.vertex_offsets)
+        graph_of = np.repeat(np.arange(len(counts)), counts)
+        sizes = np.maximum.reduceat(self.parents, self.vertex_offsets[:-1]) + 1
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        flat = offsets[graph_of] + self.parents
+        members = np.bincount(flat, minlength=offsets[-1])
+        sums = [np.bincount(flat, self.positions[:, k], minlength=offsets[-1]) for k in range(2)]
+        first = np.repeat(self.vertex_offsets[:-1], np.diff(self.edge_offsets))
+        pairs = flat[self.edges + first[:, None]]
+        return Level.of(offsets, np.stack(sums, axis=1) / members[:, None], pairs)
+
+
+@njit(cache=True, parallel=True)
+def _matched(offsets, positions, starts, neighbours):  # type: ignore[no-untyped-def]
+    """Each vertex in turn that is still alone joins the nearest neighbour that is; the number of its pair."""
+    parents = np.full(offsets[-1], -1, dtype=np.int64)
+    for graph in prange(len(offsets) - 1):
+        count = 0
+        for v in range(offsets[graph], offsets[graph + 1]):
+            if parents[v] >= 0:
+                continue
+            nearest, least = -1, np.inf
+            for edge in range(starts[v], starts[v + 1]):
+                w = neighbours[edge]
+                distance = (positions[v, 0] - positions[w, 0]) ** 2 + (positions[v, 1] - positions[w, 1]) ** 2
+                if parents[w] < 0 and distance < least:
+                    nearest, least = w, distance
+            parents[v] = count
+            if nearest >= 0:
+                parents[nearest] = count
+            count += 1
+    return parents
+
+
+@dataclass(frozen=True)
+class BatchLevel:
+    """One resolution of the graphs of a batch, as torch and PyG take them."""
+
+    edges: Int[Tensor, "2 edges"]
+    pseudo: Float[Tensor, "edges 2"]
+    """ρ and θ of each edge, in [0, 1]."""
+    parents: Int[Tensor, "vertices"]
+    graph_of: Int[Tensor, "vertices"]
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Signals on graphs with coordinates in the plane, and their graphs in coarser resolutions."""
+
+    values: Float[np.ndarray, "vertices channels"]
+    levels: list[Level]
+    reach: list[float]
+    """The longest edge of each level."""
+
+    @classmethod
+    def of(cls, signals: Signals, depth: int) -> Hierarchy:
+        """So many resolutions of each graph."""
+        graphs = signals.domains.take(signals.domain_of)
+        assert isinstance(graphs, Graphs)
+        assert graphs.coordinates is not None
+        starts = np.repeat(graphs.vertex_offsets[:-1], np.diff(graphs.edge_offsets))
+        pairs = graphs.edges.astype(np.int64) + starts[:, None]
+        levels = [Level.of(graphs.vertex_offsets, graphs.coordinates.astype(np.float64), pairs)]
+        while len(levels) < depth:
+            levels.append(levels[-1].coarser())
+        return cls(signals.values, levels, [_longest(level) for level in levels])
+
+    def __len__(self) -> int:
+        return len(self.levels[0].vertex_offsets) - 1
+
+    def batch(
+        self, graphs: Int[np.ndarray, "b"]
+    ) -> tuple[Float[Tensor, "vertices channels"], list[BatchLevel]]:
+        """The values of some graphs and their resolutions."""
+        rows, _ = _rows_of(self.levels[0].vertex_offsets, graphs)
+        parts = []
+        for depth, (level, reach) in enumerate(zip(self.levels, self.reach, strict=True)):
+            vertices, starts = _rows_of(level.vertex_offsets, graphs)
+            edges, _ = _rows_of(level.edge_offsets, graphs)
+            counts = np.diff(level.edge_offsets)[graphs]
+            offsets = level.positions[
+                level.edges[edges] + np.repeat(level.vertex_offsets[graphs], counts)[:, None]
+            ]
+            step = offsets[:, 1] - offsets[:, 0]
+            angle = np.arctan2(step[:, 1], step[:, 0]) / (2 * np.pi) % 1.0
+            pseudo = np.stack([np.hypot(*step.T) / reach, angle], axis=1)
+            sizes = np.diff(level.vertex_offsets)[graphs]
+            parents = level.parents[vertices]
+            if depth + 1 < len(self.levels):
+                _, above = _rows_of(self.levels[depth + 1].vertex_offsets, graphs)
+                parents = parents + np.repeat(above, sizes)
+            parts.append(
+                BatchLevel(
+                    torch.from_numpy((level.edges[edges] + np.repeat(starts, counts)[:, None]).T),
+                    torch.from_numpy(pseudo.astype(np.float32)),
+                    torch.from_numpy(parents),
+                    torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
+                )
+            )
+        return torch.from_numpy(self.values[rows].astype(np.float32)), parts
+
+
+def _rows_of(offsets: np.ndarray, graphs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The flat rows of some graphs, one after the other, and where the rows of each then start."""
+    counts = np.diff(offsets)[graphs]
+    starts = np.cumsum(counts) - counts
+    return np.repeat(offsets[graphs] - starts, counts) + np.arange(counts.sum()), starts
+
+
+def _longest(level: Level) -> float:
+    first = np.repeat(level.vertex_offsets[:-1], np.diff(level.edge_offsets))
+    ends = level.positions[level.edges + first[:, None]]
+    lengths = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+    return float(lengths.max(initial=0.0)) or 1.0

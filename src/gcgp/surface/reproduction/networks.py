@@ -1,0 +1,152 @@
+"""Graph networks to compare with: ChebNet and MoNet in PyG's layers, trained until they stop getting better.
+
+The architecture is that of a small LeNet as in Monti et al. (2017): three convolutions with 32, 64 and 64
+channels, with pooling between them, then a hidden layer; orders (25) and Gaussians (25) are theirs too. What
+we added is normalisation of each layer's batches and another start of the Gaussians, without which they
+hardly learn from few graphs.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from sklearn.model_selection import train_test_split
+from torch import Tensor, nn
+
+from gcgp.domain import Signals
+from gcgp.surface.reproduction.hierarchies import BatchLevel, Hierarchy
+from gcgp.surface.reproduction.models import Fit, Note, Predict
+
+CHANNELS = (32, 64, 64)
+HIDDEN = 128
+KERNELS = 25
+WIDTH = 0.2
+"""Of Gaussians at the start; coordinates are in [0, 1]."""
+BATCH = 64
+LEARNING_RATE = 1e-3
+WEIGHT_DECAY = 1e-4
+DROPOUT = 0.5
+HELD_OUT = 0.1
+"""Part of the training graphs that says when to stop."""
+PATIENCE = 10
+"""Passes without a better NLL on these before it stops; after half of them steps become ten times smaller."""
+LEAST_STEPS = 500
+"""With few graphs it has more patience: at least so many steps."""
+MOST_SECONDS = 2 * 3600.0
+"""No pass begins after so long."""
+MOST_PASSES = 500
+
+
+class GraphNetwork(nn.Module):
+    """Convolutions with pooling between them, the mean over vertices, and two layers on that."""
+
+    def __init__(self, kind: str, channels: int, classes: int) -> None:
+        try:
+            from torch_geometric.nn import ChebConv, GMMConv
+        except ImportError as error:
+            raise ImportError("graph networks need PyG: pip install 'gcgp[graphs]'") from error
+        super().__init__()
+        sizes = (channels, *CHANNELS)
+        self.kind = kind
+        if kind == "chebnet":
+            layers = [ChebConv(a, b, KERNELS) for a, b in zip(sizes, CHANNELS, strict=False)]
+        else:
+            layers = [
+                GMMConv(a, b, dim=2, kernel_size=KERNELS) for a, b in zip(sizes, CHANNELS, strict=False)
+            ]
+            for layer in layers:  # spread over the coordinates; where PyG puts them, most see no edge
+                nn.init.uniform_(layer.mu, 0.0, 1.0)
+                nn.init.constant_(layer.sigma, WIDTH)
+        self.layers = nn.ModuleList(layers)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(size) for size in CHANNELS)
+        self.head = nn.Sequential(
+            nn.Linear(CHANNELS[-1], HIDDEN), nn.ELU(), nn.Dropout(DROPOUT), nn.Linear(HIDDEN, classes)
+        )
+
+    def forward(
+        self, values: Float[Tensor, "vertices channels"], levels: list[BatchLevel]
+    ) -> Float[Tensor, "graphs classes"]:
+        """Scores of each class."""
+        from torch_geometric.utils import scatter
+
+        x = values
+        for depth, (layer, level) in enumerate(zip(self.layers, levels, strict=True)):
+            more = () if self.kind == "chebnet" else (level.pseudo,)
+            x = nn.functional.elu(self.norms[depth](layer(x, level.edges, *more)))
+            last = depth + 1 == len(levels)
+            x = scatter(x, level.graph_of if last else level.parents, reduce="mean" if last else "max")
+        return self.head(x)
+
+
+def network(kind: str) -> Fit:
+    """A graph network of this kind, trained."""
+
+    def fit(train: Signals, labels: np.ndarray, inducing: int | None, seed: int) -> tuple[Predict, Note]:
+        classes, codes = np.unique(labels, return_inverse=True)
+        graphs = Hierarchy.of(train, len(CHANNELS))
+        with torch.random.fork_rng():  # layers and dropout draw from torch's own generator
+            torch.manual_seed(seed)
+            model = GraphNetwork(kind, train.channels, len(classes))
+            note = trained(model, graphs.batch, codes, seed)
+
+        def predict(signals: Signals) -> np.ndarray:
+            return probabilities(model, Hierarchy.of(signals, len(CHANNELS)).batch, len(signals))
+
+        return predict, note
+
+    return fit
+
+
+Batches = Callable[[np.ndarray], tuple[Any, ...]]
+"""What a network takes, for the signals of these numbers."""
+
+
+def trained(model: nn.Module, batch: Batches, labels: np.ndarray, seed: int) -> Note:
+    """Train by Adam until held-out training signals are predicted no better; the best state is kept."""
+    learned, held = train_test_split(
+        np.arange(len(labels)), test_size=HELD_OUT, stratify=labels, random_state=seed
+    )
+    optimiser = torch.optim.Adam(model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    patience = max(PATIENCE, -(-LEAST_STEPS * BATCH // len(learned)))
+    slower = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, patience=patience // 2)
+    rng, truth = np.random.default_rng(seed), torch.from_numpy(labels)
+    best, state, since, epoch, start = math.inf, copy.deepcopy(model.state_dict()), 0, 0, time.perf_counter()
+    while since < patience and epoch < MOST_PASSES and time.perf_counter() - start < MOST_SECONDS:
+        epoch += 1
+        model.train()
+        for rows in pieces(rng.permutation(learned)):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(*batch(rows)), truth[rows]).backward()
+            optimiser.step()
+        found = probabilities(model, lambda rows: batch(held[rows]), len(held))
+        loss = float(-np.log(np.maximum(found[np.arange(len(held)), labels[held]], 1e-12)).mean())
+        slower.step(loss)
+        since = 0 if loss < best else since + 1
+        if loss < best:
+            best, state = loss, copy.deepcopy(model.state_dict())
+        seconds = time.perf_counter() - start
+        print(f"  pass {epoch}: held-out NLL {loss:.4f}, {seconds:.0f} s", file=sys.stderr, flush=True)
+    model.load_state_dict(state)
+    return {"passes": epoch, "held_out_nll": best, "converged": since >= patience}
+
+
+@torch.no_grad()
+def probabilities(model: nn.Module, batch: Batches, count: int) -> np.ndarray:
+    """Class probabilities of the first `count` signals."""
+    model.eval()
+    parts = [torch.softmax(model(*batch(rows)).double(), dim=1) for rows in pieces(np.arange(count))]
+    return torch.cat(parts).numpy()
+
+
+def pieces(rows: np.ndarray) -> Iterator[np.ndarray]:
+    """So many rows at a time as a batch has."""
+    for start in range(0, len(rows), BATCH):
+        yield rows[start : start + BATCH]
