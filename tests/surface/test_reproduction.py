@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from gcgp.patches import Convolution
 from gcgp.surface.command_line import TABLE_NAMES, main
-from gcgp.surface.reproduction import models, sets
+from gcgp.surface.reproduction import models, networks, sets, uncertainty
 from gcgp.surface.reproduction.reporting import Line, as_text, report_of
 from gcgp.surface.reproduction.runs import Results, Run, Settings, carry_out
 from gcgp.surface.reproduction.sets import on_one_vertex, some_of_each
@@ -163,6 +164,56 @@ def test_the_page_has_all_results_of_a_folder(tmp_path):
     text = as_text(results.content)
     assert text.splitlines()[0] == "MNIST"
     assert "RBF GP, 784 inputs  all" in text
+
+
+def test_rejecting_the_least_sure_lowers_the_error():
+    sure = np.array([0.99, 0.9, 0.8, 0.7, 0.6])
+    probabilities = np.stack([sure, 1 - sure], axis=1)
+    truth = np.array([0, 0, 0, 1, 1])
+    found = [uncertainty.error_of_the_rest(probabilities, truth, share) for share in (0.0, 0.2, 0.4)]
+    assert found == pytest.approx([2 / 5, 1 / 4, 0.0])
+
+
+def test_foreign_images_are_found_and_scored(no_mnist, tmp_path, monkeypatch):
+    images = np.random.default_rng(0).random((30, 8, 8)).astype(np.float32)
+    monkeypatch.setattr(uncertainty, "SYSTEM", tmp_path)
+    names = [name for name, _ in uncertainty.foreign_images(None, images, 0)]
+    assert names == ["noise", "turned by 90°"]
+    (tmp_path / "kmnist").mkdir()
+    header = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (40, 8, 8))
+    (tmp_path / "kmnist" / "t10k-images-idx3-ubyte").write_bytes(header + bytes([255]) * 40 * 64)
+    split = sets.Split(images, np.zeros(30), images, np.zeros(30))
+
+    def predict(given):
+        """Sure of what is dark, and not of what is bright."""
+        p = 1 - 0.5 * given.mean(axis=(1, 2))
+        return np.stack([p, 1 - p], axis=1)
+
+    areas = uncertainty.foreign_scores(predict, split, None, 1)
+    assert areas["AUROC, KMNIST"] == 1.0
+    assert areas["AUROC, turned by 90°"] == pytest.approx(0.5, abs=0.02)  # but for rounding
+    assert 0.3 < areas["AUROC, noise"] < 0.7
+
+
+def test_further_figures_are_columns_of_their_own(tmp_path):
+    results = Results(tmp_path / "uncertainty.json", "uncertainty", Settings())
+    for seed, area in enumerate((0.9, 0.8)):
+        run = Run("uncertainty", "cnn", "all", seed, Settings())
+        results.add(run, outcome(more={"AUROC, noise": area}))
+    results.add(Run("uncertainty", "gcgp", "all", 0, Settings()), outcome())
+    head, first, second = as_text(results.content).splitlines()[1:4]
+    assert head.endswith("seeds  AUROC, noise")
+    assert first.endswith("–")
+    assert second.endswith("0.8500")
+
+
+def test_a_small_network_learns_digits(monkeypatch):
+    for name, value in {"CHANNELS": (4, 8, 8), "LEAST_STEPS": 1, "PATIENCE": 2}.items():
+        monkeypatch.setattr(networks, name, value)
+    images, labels = load_digits(n_class=3, return_X_y=True)
+    images = images.reshape(-1, 8, 8) / 16
+    predict, _ = networks.convolutional_network(images[:400], labels[:400], None, 0)
+    assert (predict(images[400:]).argmax(axis=1) == labels[400:]).mean() > 0.9
 
 
 def test_one_command_makes_a_table(no_mnist, tmp_path, monkeypatch, capsys):

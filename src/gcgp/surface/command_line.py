@@ -10,7 +10,7 @@ from typing import Any
 
 from gcgp import __version__
 
-TABLE_NAMES = ("mnist", "superpixels", "ablation")
+TABLE_NAMES = ("mnist", "superpixels", "ablation", "uncertainty")
 """As in `reproduction.tables`, which takes seconds to import."""
 
 

@@ -55,11 +55,16 @@ def load_mnist(folder: str | Path | None = None) -> tuple[Images, Images]:
 
 
 def _find(folder: Path, name: str) -> Path:
-    for place in (folder / "mnist", folder):
-        for ending in (".gz", ""):
-            if (place / (name + ending)).is_file():
-                return place / (name + ending)
-    raise FileNotFoundError(f"no {name}[.gz] in {folder} or its subfolder mnist")
+    found = find_idx(folder / "mnist", name) or find_idx(folder, name)
+    if found is None:
+        raise FileNotFoundError(f"no {name}[.gz] in {folder} or its subfolder mnist")
+    return found
+
+
+def find_idx(folder: Path, name: str) -> Path | None:
+    """The file of that name, gzipped or not, if it is in the folder."""
+    candidates = (folder / f"{name}.gz", folder / name)
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def read_idx(path: str | Path) -> np.ndarray:

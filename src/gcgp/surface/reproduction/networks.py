@@ -105,6 +105,35 @@ def network(kind: str) -> Fit:
     return fit
 
 
+def convolutional_network(
+    train: Float[np.ndarray, "N H W"], labels: np.ndarray, inducing: int | None, seed: int
+) -> tuple[Predict, Note]:
+    """A small network on images: two convolutions of 5 × 5 pixels with pooling, and a hidden layer."""
+    classes, codes = np.unique(labels, return_inverse=True)
+    sides = [side // 2 // 2 for side in train.shape[1:]]
+
+    def batch_of(images: np.ndarray) -> Batches:
+        return lambda rows: (torch.from_numpy(images[rows][:, None].astype(np.float32)),)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Conv2d(1, CHANNELS[0], 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(CHANNELS[0], CHANNELS[1], 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(CHANNELS[1] * sides[0] * sides[1], HIDDEN),
+            nn.ReLU(),
+            nn.Dropout(DROPOUT),
+            nn.Linear(HIDDEN, len(classes)),
+        )
+        note = trained(model, batch_of(train), codes, seed)
+    return lambda images: probabilities(model, batch_of(images), len(images)), note
+
+
 Batches = Callable[[np.ndarray], tuple[Any, ...]]
 """What a network takes, for the signals of these numbers."""
 

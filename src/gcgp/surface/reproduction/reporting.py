@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,8 @@ class Line:
             return float(quantile * errors.std(ddof=1) / len(errors) ** 0.5)
         return float(1.96 * (errors[0] * (1 - errors[0]) / self.runs[0]["test"]) ** 0.5)
 
-    def cells(self) -> list[str]:
-        """As text, in the order of `HEAD`."""
+    def cells(self, more: Sequence[str] = ()) -> list[str]:
+        """As text, in the order of `HEAD`, with further figures."""
         return [
             self.title,
             self.condition,
@@ -54,7 +54,12 @@ class Line:
             f"{self.mean('seconds_predict'):.0f} s",
             f"{max(run['peak_memory_gb'] for run in self.runs):.1f} GB",
             str(len(self.runs)),
+            *(self._further(name) for name in more),
         ]
+
+    def _further(self, name: str) -> str:
+        found = [run["more"][name] for run in self.runs if name in run.get("more", {})]
+        return f"{np.mean(found):.4f}" if found else "–"
 
 
 def lines(content: dict[str, Any]) -> Iterator[Line]:
@@ -66,6 +71,16 @@ def lines(content: dict[str, Any]) -> Iterator[Line]:
             own = [run for run in runs if (run["model"], run["condition"]) == (name, condition)]
             if own:
                 yield Line(row.title, condition, row.paper.get(condition), own)
+
+
+def heads(content: dict[str, Any]) -> list[str]:
+    """The names of all columns, and those of further figures last."""
+    return [*HEAD, *further(content)]
+
+
+def further(content: dict[str, Any]) -> list[str]:
+    """Names of figures that this table alone has."""
+    return list(dict.fromkeys(name for run in content["runs"].values() for name in run.get("more", {})))
 
 
 def remarks(content: dict[str, Any]) -> list[str]:
@@ -83,8 +98,8 @@ def remarks(content: dict[str, Any]) -> list[str]:
 
 def as_text(content: dict[str, Any]) -> str:
     """For a terminal."""
-    rows = [list(HEAD), *(line.cells() for line in lines(content))]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    rows = [heads(content), *(line.cells(further(content)) for line in lines(content))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     notes = [f"differs from the paper: {remark}" for remark in remarks(content)]
     return "\n".join([TABLES[content["table"]].title, *(line.rstrip() for line in table), *notes])
@@ -92,7 +107,8 @@ def as_text(content: dict[str, Any]) -> str:
 
 def as_markdown(content: dict[str, Any]) -> str:
     """A section for `docs/results.md`."""
-    rows = [f"| {' | '.join(line.cells())} |" for line in lines(content)]
+    rows = [f"| {' | '.join(line.cells(further(content)))} |" for line in lines(content)]
+    head = heads(content)
     made = (
         f"`gcgp reproduce {content['table']}`, gcgp {content['gcgp']}, PyTorch {content['torch']}, "
         f"{content['cores']} threads."
@@ -104,8 +120,8 @@ def as_markdown(content: dict[str, Any]) -> str:
             "",
             made,
             "",
-            f"| {' | '.join(HEAD)} |",
-            f"|{'---|' * len(HEAD)}",
+            f"| {' | '.join(head)} |",
+            f"|{'---|' * len(head)}",
             *rows,
             "",
             *notes,

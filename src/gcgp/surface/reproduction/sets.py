@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,9 @@ class Split:
 def digits(settings: Settings, per_class: int | None, seed: int) -> Split:
     """MNIST, or so many of its training images of each class, drawn by the seed, and all its test images."""
     differs: tuple[str, ...] = ()
-    if settings.data or os.environ.get(DATA_VARIABLE):
-        train, test = load_mnist(settings.data)
+    folder = data_folder(settings.data)
+    if folder is not None:
+        train, test = load_mnist(folder)
     else:
         whole = load_digits()
         learned, tested = train_test_split(
@@ -56,6 +58,12 @@ def digits(settings: Settings, per_class: int | None, seed: int) -> Split:
         differs = (FEW,)
     rows = some_of_each(train.labels, per_class, seed)
     return Split(train.images[rows], train.labels[rows], test.images, test.labels, differs)
+
+
+def data_folder(given: str | None) -> Path | None:
+    """The folder of data that the user gave or that GCGP_DATA names."""
+    named = given or os.environ.get(DATA_VARIABLE)
+    return Path(named) if named else None
 
 
 def some_of_each(labels: np.ndarray, per_class: int | None, seed: int) -> np.ndarray:

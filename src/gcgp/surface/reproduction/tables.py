@@ -12,9 +12,10 @@ import numpy as np
 from gcgp.surface.metrics import Scores, peak_memory
 from gcgp.surface.reproduction import models
 from gcgp.surface.reproduction.models import Fit
-from gcgp.surface.reproduction.networks import network
+from gcgp.surface.reproduction.networks import convolutional_network, network
 from gcgp.surface.reproduction.runs import Run, Settings
 from gcgp.surface.reproduction.sets import Split, digits
+from gcgp.surface.reproduction.uncertainty import worth
 
 ALL = "all"
 ABLATION = (100, 500, 1000)
@@ -42,6 +43,8 @@ class Table:
     seeds: int
     conditions: Callable[[Settings], Sequence[str]]
     split: Callable[[Run], Split]
+    more: Callable[..., dict[str, float]] | None = None
+    """Further figures: see `uncertainty.worth`."""
 
     def runs(self, name: str, chosen: Sequence[str], seeds: int | None, settings: Settings) -> list[Run]:
         """All runs of the chosen models, or of all."""
@@ -65,6 +68,7 @@ def carry_out_one(run: Run) -> dict[str, Any]:
     probabilities = predict(split.test)
     seconds = time.perf_counter() - fitted
     truth = np.searchsorted(np.unique(split.labels), split.truth)
+    more = TABLES[run.table].more
     return {
         **asdict(Scores.of(probabilities, truth)),
         "seconds_fit": fitted - start,
@@ -74,6 +78,9 @@ def carry_out_one(run: Run) -> dict[str, Any]:
         "test": len(split.truth),
         "differs": [*split.differs, *filter(None, [row.differs])],
         "note": note,
+        "more": {}
+        if more is None
+        else more(predict, split, probabilities, truth, run.settings.data, run.seed),
     }
 
 
@@ -104,7 +111,7 @@ def _ablated(*errors: float) -> dict[str, float]:
 
 
 CLOSED = "closed form instead of Adam on a variational bound"
-TRAINED_HERE = "trained here, until a tenth of the training graphs, held out, is predicted no better"
+TRAINED_HERE = "trained here, until a tenth of the training signals, held out, is predicted no better"
 TABLES = {
     "mnist": Table(
         "MNIST",
@@ -140,5 +147,17 @@ TABLES = {
         5,
         _sizes(*ABLATION),
         _graphs,
+    ),
+    "uncertainty": Table(
+        "What probabilities are worth: images of MNIST",
+        {
+            "gcgp": Row("GCGP, closed form", models.gcgp_images("closed-form")),
+            "gcgp-variational": Row("GCGP, variational", models.gcgp_images("variational")),
+            "cnn": Row("small CNN", convolutional_network, {}, TRAINED_HERE),
+        },
+        1,
+        _sizes(),
+        _images,
+        worth,
     ),
 }
