@@ -18,11 +18,12 @@ def hill(x):
 @pytest.mark.parametrize(("optimiser", "tolerance"), [("l-bfgs", 1e-4), ("adam", 0.1)])
 def test_it_reaches_the_top(optimiser, tolerance):
     history = History()
-    best, interrupted = climb(
+    best, value, interrupted = climb(
         hill, np.zeros(2), bounds=FREE, optimiser=optimiser, max_iter=200, history=history
     )
     np.testing.assert_allclose(best, TOP, atol=tolerance)
     assert not interrupted
+    assert value == hill(best)[0]
     values = [step.value for step in history.steps]
     assert values == sorted(values)
     assert [step.iteration for step in history.steps] == list(range(len(values)))
@@ -30,7 +31,7 @@ def test_it_reaches_the_top(optimiser, tolerance):
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_it_stays_within_bounds(optimiser):
-    best, _ = climb(
+    best, *_ = climb(
         hill, np.zeros(2), bounds=[(-1, 0.5), (-1, 1)], optimiser=optimiser, max_iter=200, history=History()
     )
     np.testing.assert_allclose(best, [0.5, -1.0], atol=1e-6)
@@ -46,17 +47,25 @@ def test_an_interruption_keeps_the_best_point(optimiser):
         seen.append((hill(x)[0], x.copy()))
         return hill(x)
 
-    best, interrupted = climb(
+    best, value, interrupted = climb(
         interrupted_hill, np.zeros(2), bounds=FREE, optimiser=optimiser, max_iter=50, history=History()
     )
     assert interrupted
     np.testing.assert_array_equal(best, max(seen, key=lambda pair: pair[0])[1])
+    assert value == hill(best)[0]
+
+
+def test_a_climb_from_the_top_has_its_value_without_a_step():
+    history = History()
+    _, value, _ = climb(hill, TOP, bounds=FREE, max_iter=10, history=history)
+    assert value == hill(TOP)[0]
+    assert not history.steps
 
 
 def test_what_is_no_number_is_not_climbed():
     def cliff(x):
         return hill(x) if x[0] < 0.5 else (float("nan"), np.full(2, np.nan))
 
-    best, _ = climb(cliff, np.zeros(2), bounds=FREE, max_iter=50, history=History())
+    best, *_ = climb(cliff, np.zeros(2), bounds=FREE, max_iter=50, history=History())
     assert best[0] < 0.5
     assert hill(best)[0] > hill(np.zeros(2))[0]

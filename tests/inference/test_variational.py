@@ -194,7 +194,7 @@ def run_climb(observed, checkpoint):
         return -float((x - 1) @ (x - 1) + x[0] ** 4), -2 * (x - 1) - np.array([4 * x[0] ** 3, 0.0])
 
     history = History()
-    best, _ = climb(
+    best, *_ = climb(
         objective, np.zeros(2), bounds=[(-9, 9)] * 2, history=history, checkpoint=checkpoint, stage="trial"
     )
     return [step.value for step in history.steps], torch.from_numpy(best)

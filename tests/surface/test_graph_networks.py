@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+import trimesh
 
-from gcgp import Signals
+from gcgp import Mesh, Signals, articulated_bodies
 from gcgp.surface.metrics import Scores
 from gcgp.surface.reproduction import networks
 from gcgp.surface.reproduction.hierarchies import Hierarchy
@@ -69,6 +70,53 @@ def test_a_graph_does_not_see_the_others_of_its_batch(graphs, kind):
             network, lambda some, rows=rows: hierarchy.batch(rows[some]), len(rows)
         )
         np.testing.assert_allclose(found, whole[rows], atol=1e-5)
+
+
+def test_a_vertex_of_a_mesh_sees_those_around_it():
+    (mesh,) = articulated_bodies(1, 1, 300).meshes
+    signals = Signals.on_meshes([np.zeros((300, 2))] * 2, [mesh, mesh])
+    hierarchy = Hierarchy.of(signals, 3)
+    values, (first, second, _) = hierarchy.batch(np.array([1, 0]))
+    assert values.shape == (600, 2)
+    assert torch.equal(first.edges, second.edges)
+    assert torch.equal(second.parents, torch.arange(600))
+    assert (first.edges[0] != first.edges[1]).all()
+    assert torch.equal(first.edges[0] // 300, first.edges[1] // 300)
+    seen = torch.bincount(first.edges[1], minlength=600)
+    assert 4 < seen.float().mean() < 12
+    assert (first.pseudo >= 0).all()
+    assert (first.pseudo <= 1).all()
+    straight = np.linalg.norm(np.diff(mesh.vertices[first.edges.T % 300], axis=1)[:, 0], axis=1)
+    assert (first.pseudo[:, 0].numpy() * hierarchy.reach[0] >= 0.999 * straight).all()
+
+
+def test_graphs_that_are_tested_are_measured_as_those_that_were_learned_from(graphs):
+    learned = Hierarchy.of(graphs, 2)
+    _, (level, _) = Hierarchy.of(graphs[[3]], 2, learned.reach).batch(np.array([0]))
+    _, (alike, _) = learned.batch(np.array([3]))
+    assert torch.equal(level.pseudo, alike.pseudo)
+
+
+def test_monet_tells_meshes_apart(small):
+    rng, sphere = np.random.default_rng(0), trimesh.creation.icosphere(subdivisions=2)
+    labels = np.arange(24) % 2
+    meshes = [
+        Mesh(sphere.vertices * [1, 1, 1 + 2 * label] + 0.02 * rng.normal(size=(162, 3)), sphere.faces)
+        for label in labels
+    ]
+    predict, note = networks.mesh_network(meshes[:16], labels[:16], None, 0)
+    found = predict(meshes[16:])
+    assert found.shape == (8, 2)
+    assert note["passes"] > 1
+    assert (found.argmax(axis=1) == labels[16:]).mean() > 0.8
+
+
+def test_one_signal_of_a_class_is_learned_from(small, monkeypatch):
+    monkeypatch.setattr(networks, "MOST_PASSES", 2)
+    train, labels = strokes(30, 0)
+    rows = [int(np.argmax(labels == 0)), *np.flatnonzero(labels == 1)[:5]]
+    predict, _ = networks.network("monet")(train[rows], labels[rows], None, 0)
+    assert predict(train[:3]).shape == (3, 2)
 
 
 def strokes(count, seed):

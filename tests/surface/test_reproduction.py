@@ -5,15 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import trimesh
 from sklearn.datasets import load_digits
 
+from gcgp import articulated_bodies
 from gcgp.patches import Convolution
+from gcgp.surface.bodies import Bodies
 from gcgp.surface.command_line import TABLE_NAMES, main
-from gcgp.surface.reproduction import models, networks, sets, uncertainty
+from gcgp.surface.metrics import calibration
+from gcgp.surface.reproduction import figures, models, networks, sets, uncertainty
 from gcgp.surface.reproduction.reporting import Line, as_text, report_of
 from gcgp.surface.reproduction.runs import Results, Run, Settings, carry_out
 from gcgp.surface.reproduction.sets import on_one_vertex, some_of_each
-from gcgp.surface.reproduction.tables import TABLES
+from gcgp.surface.reproduction.tables import TABLES, confused
 from gcgp.weighting import Diffusion
 
 QUICK = Settings(per_class=3, inducing=7)
@@ -152,12 +156,142 @@ def test_intervals():
     assert several.interval == pytest.approx(4.302653 * 0.02 / 3**0.5)
 
 
+def faust_like(folder):
+    """A folder of 100 small closed meshes in FAUST's names: persons differ in their proportions."""
+    rng = np.random.default_rng(0)
+    sphere = trimesh.creation.icosphere(subdivisions=2)
+    for number in range(100):
+        stretch = 1 + 0.1 * np.array([number // 10, (number // 10) % 3, 0])
+        places = sphere.vertices * stretch + 0.01 * rng.normal(size=sphere.vertices.shape)
+        trimesh.Trimesh(places, sphere.faces, process=False).export(folder / f"tr_reg_{number:03}.off")
+
+
+def test_persons_are_split_by_poses(tmp_path):
+    faust_like(tmp_path)
+    settings = Settings(data=str(tmp_path))
+    one, other = (sets.persons(settings, 40, 7, seed) for seed in (0, 1))
+    assert (len(one.train), len(one.test)) == (70, 30)
+    assert np.bincount(one.labels).tolist() == [7] * 10
+    assert np.bincount(one.truth).tolist() == [3] * 10
+    names = [{mesh.name for mesh in part} for part in (one.train, one.test)]
+    assert not names[0] & names[1]
+    assert {mesh.name for mesh in other.test} != names[1]
+    assert {len(mesh.vertices) for mesh in one.train} == {40}
+    few = sets.persons(settings, 40, 3, seed=0)
+    assert {mesh.name for mesh in few.test} == names[1]
+    with pytest.raises(ValueError, match="8 poses to learn from: 1 to 7 are possible"):
+        sets.persons(settings, 40, 8, seed=0)
+
+
+def test_persons_are_generated_without_faust(no_mnist, monkeypatch):
+    bodies = articulated_bodies(1, 1, 200).meshes * 100
+    made = Bodies(bodies, np.arange(100) // 10, np.arange(100) % 10)
+    monkeypatch.setattr(sets, "articulated_bodies", lambda vertices: made)
+    sets._bodies.cache_clear()
+    split = sets.persons(Settings(), 200, 1, seed=0)
+    assert len(split.train) == 10
+    assert "no folder of FAUST was given" in split.differs[0]
+
+
+def test_who_is_confused_with_whom():
+    truth = np.repeat([4, 8, 1], [4, 2, 1])
+    guess = np.array([4, 4, 8, 4, 8, 8, 8])
+    second = np.array([8, 1, 4, 8, 4, 2, 4])
+    probabilities = np.zeros((7, 10))
+    probabilities[np.arange(7), guess] = 0.6
+    probabilities[np.arange(7), second] = 0.3
+    assert confused(None, None, probabilities, truth, None, 0) == {
+        "4 taken for 8": 0.25,
+        "4 most like 8": 0.75,
+        "8 taken for 4": 0.0,
+        "8 most like 4": 0.5,
+    }
+
+
+@pytest.mark.parametrize("model", ["gcgp", "gcgp-radial"])
+def test_one_command_makes_the_table_of_persons(tmp_path, capsys, model):
+    faust_like(tmp_path)
+    options = ["--data", str(tmp_path), "--results", str(tmp_path / "results")]
+    quick = ["--per-class", "2", "--vertices", "40", "--inducing", "20", "--seeds", "2"]
+    assert main(["reproduce", "faust", "--model", model, *options, *quick]) == 0
+    content = json.loads((tmp_path / "results" / "faust.json").read_text())
+    assert list(content["runs"]) == [f"{model} | 40 vertices, 2 poses | seed {seed}" for seed in (0, 1)]
+    assert all(run["error"] < 0.6 for run in content["runs"].values())  # by chance 0.9
+    assert "4 taken for 8" in capsys.readouterr().out
+
+
+def test_calibration_in_bins_adds_up():
+    rng = np.random.default_rng(0)
+    probabilities, truth = rng.dirichlet(np.ones(3), size=500), rng.integers(3, size=500)
+    count, sure, right = calibration(probabilities, truth, 10)
+    assert count.sum() == 500
+    assert sure.sum() == pytest.approx(probabilities.max(axis=1).sum())
+    assert right.sum() == (probabilities.argmax(axis=1) == truth).sum()
+    edges = np.linspace(0, 1, 11)
+    full = count > 0
+    assert (sure[full] / count[full] >= edges[:-1][full]).all()
+    assert (sure[full] / count[full] <= edges[1:][full]).all()
+
+
+def some_results(folder):
+    for table, model, conditions in (
+        ("ablation", "gcgp", ["100 a class", "500 a class"]),
+        ("uncertainty", "cnn", ["all"]),
+    ):
+        results = Results(folder / f"{table}.json", table, Settings())
+        for condition in conditions:
+            bins = [[0.0, 10.0], [0.0, 9.0], [0.0, 8.0]]
+            results.add(Run(table, model, condition, 0, Settings()), outcome(calibration=bins))
+
+
+def test_figures_are_drawn_and_those_without_results_left_out(no_mnist, tmp_path, capsys):
+    command = [
+        "reproduce",
+        "figures",
+        "--results",
+        str(tmp_path / "made"),
+        "--report",
+        str(tmp_path / "r.md"),
+    ]
+    names = ["weightings", "reliability", "training-size"]
+    command += [part for name in names for part in ("--model", name)]
+    assert main(command) == 0
+    assert "left out: no results of `gcgp reproduce ablation` in" in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "made" / "figures").iterdir()) == [
+        "weightings.png",
+        "weightings.svg",
+    ]
+    some_results(tmp_path / "made")
+    assert main(command) == 0
+    for name in names:
+        assert f"![{name}](made/figures/{name}.png)" in (tmp_path / "r.md").read_text()
+        assert (tmp_path / "made" / "figures" / f"{name}.svg").read_text().startswith("<?xml")
+    assert main([*command, "--model", "nonsense"]) == 1
+    assert "figure 'nonsense' is unknown; there are weightings" in capsys.readouterr().err
+
+
+def test_figures_that_need_a_model(no_mnist, tmp_path, monkeypatch):
+    for name, value in {"PERSONS": 2, "POSES": 3, "FINEST": 300, "VERTICES": (100, 200)}.items():
+        monkeypatch.setattr(figures, name, value)
+    images, labels = load_digits(n_class=3, return_X_y=True)
+    images = sets.Images((images / 16).reshape(-1, 8, 8).repeat(3, axis=1).repeat(3, axis=2), labels)
+    monkeypatch.setattr(sets, "load_digits", lambda: images)
+    monkeypatch.setattr(sets, "TEST_SIZE", 20)
+    settings = Settings(per_class=6, inducing=6, vertices=200)
+    drawn = ["construction", "resolutions", "learned-weighting", "evidence-digits", "evidence-bodies"]
+    paths = figures.draw_all(drawn, settings, tmp_path)
+    assert [path.stem for path in paths] == drawn
+    for path in paths:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.with_suffix(".svg").stat().st_size < 3e6
+
+
 def test_the_page_has_all_results_of_a_folder(tmp_path):
     for table, model, condition in (("superpixels", "gcgp", "all"), ("mnist", "rbf-gp", "all")):
         results = Results(tmp_path / f"{table}.json", table, Settings())
         results.add(Run(table, model, condition, 0, Settings()), outcome())
     (tmp_path / "other.json").write_text("{}")
-    page = report_of(tmp_path)
+    page = report_of(tmp_path, tmp_path)
     assert page.index("## MNIST\n") < page.index("## MNIST as superpixel graphs")
     assert "| GCGP, 3 × 8 bins | all | 10.00% ± 5.88% | 4.2% | 0.3000 |" in page
     assert "- differs from the paper: data remade" in page

@@ -90,8 +90,8 @@ def climb(
     learning_rate: float = 0.05,
     checkpoint: Checkpoint | None = None,
     stage: str = "",
-) -> tuple[Float[np.ndarray, "k"], bool]:
-    """The best point found from `start`, and whether the climb was interrupted by the user.
+) -> tuple[Float[np.ndarray, "k"], float, bool]:
+    """The best point found from `start`, its value, and whether the climb was interrupted by the user.
 
     The checkpoint keeps all values and gradients under the name of the stage. A climb that is begun again
     takes them from there, and so comes to where it was and goes on as it would have.
@@ -134,7 +134,7 @@ def climb(
         pass
     except KeyboardInterrupt:
         interrupted = True
-    return best, interrupted
+    return best, highest, interrupted
 
 
 def _adam(

@@ -6,12 +6,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gcgp import __version__
 
-TABLE_NAMES = ("mnist", "superpixels", "ablation", "uncertainty")
+if TYPE_CHECKING:
+    from gcgp.surface.reproduction.runs import Settings
+
+TABLE_NAMES = ("mnist", "superpixels", "ablation", "faust", "uncertainty")
 """As in `reproduction.tables`, which takes seconds to import."""
+FIGURES = "figures"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,17 +53,23 @@ def _add_reproduce(commands: Any) -> None:
         "reproduce",
         help="make a table of the paper anew",
         description="Make a table of Walker & Glocker (2019) on this machine, beside the paper's own "
-        "figures. Each run is kept as soon as it is done: a command that was ended goes on where it was.",
+        "figures, or (figures) draw its pictures and those of the results. Each run is kept as soon as it is "
+        "done: a command that was ended goes on where it was.",
     )
-    reproduce.add_argument("table", choices=TABLE_NAMES, metavar="TABLE", help=", ".join(TABLE_NAMES))
+    names = (*TABLE_NAMES, FIGURES)
+    reproduce.add_argument("table", choices=names, metavar="TABLE", help=", ".join(names))
     reproduce.add_argument(
-        "--model", action="append", default=[], metavar="NAME", help="only this model; may be given again"
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this model, or picture; may be given again",
     )
     reproduce.add_argument(
         "--per-class",
         type=_positive,
         metavar="N",
-        help="learn from N signals of each class, for a quick look",
+        help="learn from N signals of each class, for a quick look; of FAUST: N of a person's ten poses",
     )
     reproduce.add_argument(
         "--seeds", type=_positive, metavar="S", help="draws of the training data (default: the table's own)"
@@ -68,16 +78,26 @@ def _add_reproduce(commands: Any) -> None:
         "--inducing", type=_positive, metavar="M", help="inducing patches (default: each model's own)"
     )
     reproduce.add_argument(
+        "--vertices", type=_positive, metavar="V", help="only meshes of V vertices (default: 500, 1000, 2500)"
+    )
+    reproduce.add_argument(
         "--data", metavar="DIR", help="folder of the data (default: the environment variable GCGP_DATA)"
+    )
+    reproduce.add_argument(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        default=Path("results"),
+        help="folder of results, and of pictures in its subfolder figures (default: %(default)s)",
     )
     reproduce.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
-        help="where results are kept, and found again (default: results/TABLE.json)",
+        help="where this table is kept, and found again (default: TABLE.json in the folder of results)",
     )
     reproduce.add_argument(
-        "--report", type=Path, metavar="FILE", help="write all results beside that file to FILE as Markdown"
+        "--report", type=Path, metavar="FILE", help="write all that the folder holds to FILE as Markdown"
     )
 
 
@@ -91,9 +111,11 @@ def _positive(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = parser().parse_args(arguments)
-    if options.command == "reproduce" and options.json is None:
-        options.json = Path("results") / f"{options.table}.json"
-        options.json.parent.mkdir(exist_ok=True)
+    if options.command == "reproduce":
+        if not options.results.parent.is_dir():
+            parser().error(f"{options.results}: the folder {options.results.parent} does not exist")
+        options.results.mkdir(exist_ok=True)
+        options.json = options.json or options.results / f"{options.table}.json"
     for path in (options.json, getattr(options, "picture", None), getattr(options, "report", None)):
         if path is not None and not path.parent.is_dir():
             parser().error(f"{path}: the folder {path.parent} does not exist")
@@ -121,16 +143,29 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _reproduce(options: argparse.Namespace) -> None:
     from gcgp.domain.whole_file import whole_file
-    from gcgp.surface.reproduction.reporting import as_text, report_of
-    from gcgp.surface.reproduction.runs import Results, Settings, carry_out
+    from gcgp.surface.reproduction.reporting import report_of
+    from gcgp.surface.reproduction.runs import Settings
+
+    settings = Settings(options.data, options.per_class, options.inducing, options.vertices)
+    if options.table == FIGURES:
+        from gcgp.surface.reproduction.figures import draw_all
+
+        for path in draw_all(options.model, settings, options.results):
+            print(f"  {path} and .svg")
+    else:
+        _make_table(options, settings)
+    if options.report is not None:
+        with whole_file(options.report) as part:
+            part.write_text(report_of(options.results, options.report.parent))
+
+
+def _make_table(options: argparse.Namespace, settings: Settings) -> None:
+    from gcgp.surface.reproduction.reporting import as_text
+    from gcgp.surface.reproduction.runs import Results, carry_out
     from gcgp.surface.reproduction.tables import TABLES, carry_out_one
 
-    settings = Settings(options.data, options.per_class, options.inducing)
     runs = TABLES[options.table].runs(options.table, options.model, options.seeds, settings)
     results = Results(options.json, options.table, settings)
     carry_out(runs, results, carry_out_one)
     print(as_text(results.content))
     print(f"  results: {options.json}")
-    if options.report is not None:
-        with whole_file(options.report) as part:
-            part.write_text(report_of(options.json.parent))

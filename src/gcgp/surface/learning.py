@@ -139,8 +139,10 @@ def learn(state: State, task: Task, loss: TrialLoss) -> State:
             climbed = []
             for attempt, start in enumerate(starts):
                 task.job.history.stage = stage
-                after, interrupted = _climbed(start, replace(part, max_iter=iterations), trial, attempt)
-                climbed.append((task.job.history.steps[-1].value if task.job.history.steps else 0.0, after))
+                after, value, interrupted = _climbed(
+                    start, replace(part, max_iter=iterations), trial, attempt
+                )
+                climbed.append((value, after))
                 if interrupted:
                     break
             state = max(climbed, key=lambda pair: pair[0])[1]
@@ -232,10 +234,10 @@ def fastened(term: Term) -> Term:
     )
 
 
-def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[State, bool]:
+def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[State, float, bool]:
     """One climb on the task's signals, from inducing patches at vertices of the trial signals.
 
-    Also whether the user has interrupted it.
+    Also the value that it came to, and whether the user has interrupted it.
     """
     terms: list[Term] = []
     anchors: list[Anchors | None] = []
@@ -280,7 +282,7 @@ def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[St
         first=task.job.first,
         count=task.job.count,
     )
-    best, interrupted = climb(
+    best, value, interrupted = climb(
         objective,
         np.zeros(parameters.size),
         bounds=parameters.bounds,
@@ -311,7 +313,7 @@ def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[St
         float(log_noise.detach().exp()),
         [term.inducing.detach() for term in terms] if "inducing" in task.names else None,
     )
-    return after, interrupted
+    return after, value, interrupted
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:

@@ -19,6 +19,7 @@ from gcgp.domain.mesh.mesh import Mesh
 from gcgp.surface.datasets import DATA_VARIABLE
 
 FAUST_PLACES = ("", "registrations", "training/registrations", "shapes")
+"""Subfolders in which FAUST's files may be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +77,14 @@ def load_mesh_folder(
 def load_faust(folder: str | Path | None = None, vertices: int | None = None) -> FaustMeshes:
     """The 100 training registrations of FAUST (Bogo et al. 2014), from files tr_reg_000 to tr_reg_099.
 
-    They are .ply or .off files in `folder`, or else in the subfolder `faust` of the folder that the
-    environment variable GCGP_DATA names; in either case also in the subfolders `registrations`,
-    `training/registrations` and `shapes`. The makers give the data to those who register, for research
-    only. `vertices` decimates each mesh to that many (see `decimate`).
+    They are .ply or .off files in `folder`, or else in the folder that the environment variable GCGP_DATA
+    names; in either case also in its subfolder `faust`, and in the subfolders `registrations`,
+    `training/registrations` and `shapes` of these. The makers give the data to those who register, for
+    research only. `vertices` decimates each mesh to that many (see `decimate`).
     """
+    folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
-        if not os.environ.get(DATA_VARIABLE):
-            raise FileNotFoundError(f"no folder given for FAUST, and {DATA_VARIABLE} is not set")
-        folder = Path(os.environ[DATA_VARIABLE], "faust")
+        raise FileNotFoundError(f"no folder given for FAUST, and {DATA_VARIABLE} is not set")
     files = {f"tr_reg_{i:03}": _find(Path(folder), f"tr_reg_{i:03}") for i in range(100)}
     missing = [name for name, file in files.items() if file is None]
     if missing:
@@ -96,7 +96,12 @@ def load_faust(folder: str | Path | None = None, vertices: int | None = None) ->
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    files = (folder / place / (name + ending) for place in FAUST_PLACES for ending in (".ply", ".off"))
+    files = (
+        folder / parent / place / (name + ending)
+        for parent in ("", "faust")
+        for place in FAUST_PLACES
+        for ending in (".ply", ".off")
+    )
     return next((file for file in files if file.is_file()), None)
 
 
@@ -108,7 +113,7 @@ def _load(files: Sequence[Path], vertices: int | None) -> list[Mesh]:
     meshes = []
     for file in tqdm(files, desc="meshes", unit=" meshes", delay=1, disable=None):
         mesh = load_mesh(file)
-        meshes.append(mesh if vertices is None else decimate(mesh, vertices))
+        meshes.append(mesh if vertices is None else decimate(mesh, vertices, keep=True))
     return meshes
 
 

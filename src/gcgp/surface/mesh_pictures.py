@@ -17,7 +17,7 @@ from scipy.spatial.transform import Rotation
 
 from gcgp.domain.mesh import Mesh
 from gcgp.surface.convolutional_gp import VertexEvidence
-from gcgp.surface.pictures import against_the_rest, draw_probabilities
+from gcgp.surface.pictures import INK, against_the_rest, draw_probabilities, written
 
 CLAY = ListedColormap(["#c9d1d9"])
 
@@ -40,12 +40,12 @@ def draw_mesh_evidence(
     evidence: VertexEvidence,
     classes: Sequence[Any],
     truth: Sequence[Any],
-    path: str | Path,
-) -> None:
-    """A PNG with a row for each mesh: the mesh, its probabilities, and the evidence of each vertex.
+    path: str | Path | None = None,
+) -> Figure:
+    """A picture with a row for each mesh: the mesh, its probabilities, and the evidence of each vertex.
 
     The evidence shown is that for the two most probable classes, each over the mean of the others: red
-    speaks for the class, blue against it.
+    speaks for the class, blue against it. `path` is a file to write it to, by its ending a PNG or an SVG.
     """
     if len(evidence) != len(meshes):
         raise ValueError(f"{len(meshes)} meshes but evidence for {len(evidence)}")
@@ -65,7 +65,7 @@ def draw_mesh_evidence(
             draw_mesh(surface, mesh, against_the_rest(mean, int(column)), "RdBu_r", symmetric=True)
             surface.set_title(f"evidence for {classes[column]}", loc="left")
     figure.supxlabel("evidence of each vertex: red speaks for the class, blue against it", fontsize=10)
-    figure.savefig(path, dpi=110)
+    return written(figure, path)
 
 
 def draw_mesh(
@@ -75,18 +75,20 @@ def draw_mesh(
     colours: str | Colormap,
     symmetric: bool = False,
     view: tuple[float, float] = FRONT,
+    wire: bool = False,
 ) -> None:
     """One mesh, seen from afar and lit from above, its vertices coloured by `shade`.
 
     `view` is the viewer's azimuth (around the y axis, from z towards x) and elevation, in degrees. The
     strongest 2 % of the shades share the end of the colour map, so that no single vertex pales the others.
+    `wire` shows the faces, which are else divided for smooth shades.
     """
     if shade.shape != (len(mesh.vertices),):
         raise ValueError(f"shade must have shape [{len(mesh.vertices)}], got {list(shade.shape)}")
     azimuth, elevation = view
     turn = Rotation.from_euler("YX", [azimuth, -elevation], degrees=True).as_matrix()
     faces, columns = mesh.faces, np.column_stack([mesh.vertices @ turn, _normals(mesh) @ turn, shade])
-    while len(faces) and 4 * len(faces) <= POLYGONS:
+    while len(faces) and 4 * len(faces) <= POLYGONS and not wire:
         faces, columns = _divided(faces, columns)
     corners = columns[faces]
     corners = corners[np.argsort(corners[:, :, 2].mean(axis=1))]
@@ -99,9 +101,9 @@ def draw_mesh(
     normals *= np.where(normals[:, 2:] < 0, -1, 1)
     lengths = np.maximum(np.linalg.norm(normals, axis=1), 1e-12)
     paint[:, :3] *= (DARKEST + (1 - DARKEST) * np.clip(normals @ LIGHT / lengths, 0, 1))[:, None]
-    axes.add_collection(
-        PolyCollection(corners[:, :, :2], facecolors=paint, edgecolors="face", linewidths=0.2)
-    )
+    lines: dict[str, Any] = {"edgecolors": INK if wire else "face", "linewidths": 0.2}
+    # As pixels even in an SVG, which would else hold each of these faces.
+    axes.add_collection(PolyCollection(corners[:, :, :2], facecolors=paint, rasterized=True, **lines))
     axes.autoscale_view()
     axes.set_aspect("equal")
     axes.set_axis_off()

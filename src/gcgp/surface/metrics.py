@@ -33,16 +33,26 @@ class Scores:
         0.5
         """
         rows = np.arange(len(truth))
-        confidence, guess = probabilities.max(axis=1), probabilities.argmax(axis=1)
-        right = guess == truth
-        which = np.minimum((confidence * bins).astype(int), bins - 1)
-        gaps = np.bincount(which, weights=confidence - right, minlength=bins)
+        _, confidence, right = calibration(probabilities, truth, bins)
         return cls(
-            error=float(1 - right.mean()),
+            error=float(1 - right.sum() / len(truth)),
             nll=float(-np.log(np.maximum(probabilities[rows, truth], 1e-12)).mean()),
             brier=float(((probabilities - np.eye(probabilities.shape[1])[truth]) ** 2).sum(axis=1).mean()),
-            ece=float(np.abs(gaps).sum() / len(truth)),
+            ece=float(np.abs(confidence - right).sum() / len(truth)),
         )
+
+
+def calibration(
+    probabilities: Float[np.ndarray, "N C"], truth: Int[np.ndarray, "N"], bins: int = 15
+) -> tuple[Float[np.ndarray, "bins"], Float[np.ndarray, "bins"], Float[np.ndarray, "bins"]]:
+    """In equal bins of confidence: how many signals, the sum of their confidences, and how many are right."""
+    confidence = probabilities.max(axis=1)
+    right = probabilities.argmax(axis=1) == truth
+    which = np.minimum((confidence * bins).astype(int), bins - 1)
+    count, sure, good = (
+        np.bincount(which, weights, minlength=bins) for weights in (np.ones(len(truth)), confidence, right)
+    )
+    return count, sure, good
 
 
 def peak_memory() -> float:

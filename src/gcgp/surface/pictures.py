@@ -19,6 +19,8 @@ from gcgp.domain import Graphs, Grids, Signals
 from gcgp.surface.convolutional_gp import ConvolutionalGP, VertexEvidence
 from gcgp.weighting import Weighting
 
+DOTS = 110
+"""An inch, in a PNG."""
 BIN_PIXELS = 241
 INK = "#22313f"
 FAINT = "#c9d1d9"
@@ -30,12 +32,12 @@ def draw_evidence(
     evidence: VertexEvidence,
     classes: Sequence[Any],
     truth: Sequence[Any],
-    path: str | Path,
-) -> None:
-    """A PNG with a row for each signal: the signal, its probabilities, and the evidence of each vertex.
+    path: str | Path | None = None,
+) -> Figure:
+    """A picture with a row for each signal: the signal, its probabilities, and the evidence of each vertex.
 
-    The evidence shown is that for the most probable class over the mean of the others: red speaks for
-    the class, blue against it.
+    The evidence shown is that for the two most probable classes, each over the mean of the others: red
+    speaks for the class, blue against it. `path` is a file to write it to, by its ending a PNG or an SVG.
     """
     rows = len(signals)
     figure = Figure(figsize=(10.5, 2.5 * rows), layout="constrained")
@@ -54,14 +56,21 @@ def draw_evidence(
         draw_signal(against, signal, shares, "RdBu_r", symmetric=True)
         against.set_title(f"evidence for {classes[second]}", loc="left")
     figure.supxlabel("evidence of each vertex: red speaks for the class, blue against it", fontsize=10)
-    figure.savefig(path, dpi=110)
+    return written(figure, path)
 
 
-def draw_learning(model: ConvolutionalGP, path: str | Path) -> None:
-    """A PNG of what was learned: for each scale its bins before and after, and how the objective rose.
+def written(figure: Figure, path: str | Path | None) -> Figure:
+    """The figure, written to a file if there is one to write to."""
+    if path is not None:
+        figure.savefig(path, dpi=DOTS)
+    return figure
+
+
+def draw_learning(model: ConvolutionalGP, path: str | Path | None = None) -> Figure:
+    """A picture of what was learned: for each scale its bins before and after, and how the objective rose.
 
     A bin is drawn by the line along which its weight is half of its largest, on a plane with the vertex in
-    the middle. The model must have been fitted with `learn`.
+    the middle. The model must have been fitted with `learn`. `path` as in `draw_evidence`.
     """
     if not hasattr(model, "start_weightings_"):
         raise ValueError("the model has learned nothing: fit it with learn=True, or with names to learn")
@@ -85,7 +94,7 @@ def draw_learning(model: ConvolutionalGP, path: str | Path) -> None:
     chart.set_ylabel("objective, nats a signal")
     chart.legend(frameon=False)
     chart.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
+    return written(figure, path)
 
 
 def draw_bins(axes: Axes, weighting: Weighting, reach: float) -> None:

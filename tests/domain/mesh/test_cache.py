@@ -13,6 +13,7 @@ from gcgp.domain import Meshes
 from gcgp.domain.mesh import cache
 from gcgp.domain.mesh.cache import cache_folder, cached
 from gcgp.domain.mesh.charts import mesh_chart
+from gcgp.domain.mesh.decimation import decimate
 
 ARRAYS = {"rho": np.arange(50, dtype=np.float32), "neighbours": np.arange(6, dtype=np.int32).reshape(2, 3)}
 
@@ -301,3 +302,15 @@ def test_several_workers_chart_meshes_into_the_cache(folder):
     assert len(entries(folder)) == 3
     with parallel_config(backend="threading", n_jobs=2), pytest.raises(ValueError, match="reach=-1"):
         meshes.prepare(["rho"], -1)
+
+
+def test_a_decimated_mesh_is_kept_if_that_is_asked_for(folder):
+    mesh = icosphere(3)
+    plain = decimate(mesh, 100)
+    assert not folder.exists()
+    once, again = (decimate(mesh, 100, keep=True) for _ in range(2))
+    assert len(list(folder.iterdir())) == 1
+    for found in (once, again):
+        np.testing.assert_array_equal(found.vertices, plain.vertices)
+        np.testing.assert_array_equal(found.faces, plain.faces)
+    assert len(decimate(mesh, 90, keep=True).vertices) == 90

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numba import njit
 
+from gcgp.domain.mesh.cache import cached
 from gcgp.domain.mesh.mesh import Mesh
 
 # Weight of the squared distance to the vertices themselves, beside that to the planes of the faces. It
@@ -16,7 +17,11 @@ from gcgp.domain.mesh.mesh import Mesh
 TOWARDS_VERTICES = 1e-2
 
 
-def decimate(mesh: Mesh, vertices: int) -> Mesh:
+VERSION = 1
+"""To be raised when the same mesh gives other numbers than before."""
+
+
+def decimate(mesh: Mesh, vertices: int, *, keep: bool = False) -> Mesh:
     """The mesh with `vertices` vertices, by quadric edge collapse (Garland and Heckbert 1997).
 
     Vertices of no face and faces that name a vertex twice are no part of the surface and are dropped. A mesh
@@ -24,7 +29,7 @@ def decimate(mesh: Mesh, vertices: int) -> Mesh:
     fold the surface over or leave a duplicate face is not made (the link condition of Dey et al. 1999), so
     that a manifold stays one. Where no other collapse is left, a warning tells the number that was reached.
 
-    The result is the same each time.
+    The result is the same each time. With `keep` it is kept in the cache, as charts are.
     """
     if vertices < 1:
         raise ValueError(f"vertices={vertices!r}: expected a positive number")
@@ -34,21 +39,34 @@ def decimate(mesh: Mesh, vertices: int) -> Mesh:
     proper = mesh.faces[(i != j) & (j != k) & (k != i)]
     if len(proper) == 0:
         raise ValueError(f"mesh {mesh.name!r}: it has no faces of three vertices, nothing to decimate")
-    used, faces = np.unique(proper, return_inverse=True)
-    faces = faces.reshape(-1, 3)
-    centre = mesh.vertices[used].mean(axis=0)
-    size = np.ptp(mesh.vertices[used], axis=0).max() or 1.0
-    places = (mesh.vertices[used] - centre) / size
-    _collapse(places, faces, _quadrics(places, faces), vertices)
-    faces = faces[faces[:, 0] >= 0]
-    kept, faces = np.unique(faces, return_inverse=True)
-    if len(kept) > vertices:
+
+    def compute() -> dict[str, np.ndarray]:
+        return _decimated(mesh.vertices, proper, vertices)
+
+    parts = ("decimation", VERSION, mesh.vertices, proper, vertices)
+    found = cached(parts, compute) if keep else compute()
+    if len(found["vertices"]) > vertices:
         warnings.warn(
-            f"mesh {mesh.name!r}: decimation ended at {len(kept)} vertices, {vertices} were asked for; "
-            "any further collapse would change the topology or fold the surface",
+            f"mesh {mesh.name!r}: decimation ended at {len(found['vertices'])} vertices, {vertices} were "
+            "asked for; any further collapse would change the topology or fold the surface",
             stacklevel=2,
         )
-    return Mesh(places[kept] * size + centre, faces.reshape(-1, 3), name=mesh.name)
+    return Mesh(found["vertices"], found["faces"], name=mesh.name)
+
+
+def _decimated(
+    vertices: Float[np.ndarray, "V 3"], proper: Int[np.ndarray, "F 3"], count: int
+) -> dict[str, np.ndarray]:
+    """Vertices and faces of the smaller mesh."""
+    used, faces = np.unique(proper, return_inverse=True)
+    faces = faces.reshape(-1, 3)
+    centre = vertices[used].mean(axis=0)
+    size = np.ptp(vertices[used], axis=0).max() or 1.0
+    places = (vertices[used] - centre) / size
+    _collapse(places, faces, _quadrics(places, faces), count)
+    faces = faces[faces[:, 0] >= 0]
+    kept, faces = np.unique(faces, return_inverse=True)
+    return {"vertices": places[kept] * size + centre, "faces": faces.reshape(-1, 3)}
 
 
 def _quadrics(places: Float[np.ndarray, "V 3"], faces: Int[np.ndarray, "F 3"]) -> Float[np.ndarray, "V 4 4"]:

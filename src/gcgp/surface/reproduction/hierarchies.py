@@ -13,7 +13,10 @@ from jaxtyping import Float, Int
 from numba import njit, prange
 from torch import Tensor
 
-from gcgp.domain import Graphs, Signals
+from gcgp.domain import Graphs, Meshes, Signals
+
+NEAR = 1.5
+"""Vertices of a mesh that are joined are no farther apart than so many median edges."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,9 @@ class Level:
     positions: Float[np.ndarray, "vertices 2"]
     edge_offsets: Int[np.ndarray, "graphs_plus_1"]
     edges: Int[np.ndarray, "edges 2"]
-    """In both directions, sorted by graph and first vertex."""
+    """In both directions, by graph: from the vertex that is seen to the one that sees it."""
+    pseudo: Float[np.ndarray, "edges 2"]
+    """Length of each edge, and its direction as a part of a full turn."""
     parents: Int[np.ndarray, "vertices"]
     """The vertex of the next level that each vertex becomes part of."""
 
@@ -38,7 +43,26 @@ class Level:
         starts = np.searchsorted(pairs[:, 0], np.arange(offsets[-1] + 1))
         parents = _matched(offsets, positions, starts, np.ascontiguousarray(pairs[:, 1]))
         local = pairs - offsets[graph_of[pairs[:, 0]]][:, None]
-        return cls(offsets, positions, edge_offsets, local, parents)
+        step = positions[pairs[:, 1]] - positions[pairs[:, 0]]
+        turn = np.arctan2(step[:, 1], step[:, 0]) / (2 * np.pi) % 1.0
+        pseudo = np.stack([np.hypot(*step.T), turn], axis=1).astype(np.float32)
+        return cls(offsets, positions, edge_offsets, local, pseudo, parents)
+
+    @classmethod
+    def of_meshes(cls, meshes: Meshes, near: float) -> Level:
+        """Each vertex with those near it on the surface, which it sees in geodesic polar coordinates."""
+        counts = meshes.vertex_counts
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        chart = meshes.chart(("rho", "theta"), near)
+        first = np.repeat(np.arange(offsets[-1]), np.diff(chart.row_offsets))
+        start = np.repeat(offsets[:-1], counts)
+        other = first != chart.neighbours + start[first]
+        pairs = np.stack([chart.neighbours, first - start[first]], axis=1)[other]
+        turn = np.nan_to_num(chart.coordinates["theta"]) / (2 * np.pi) % 1.0
+        pseudo = np.stack([chart.coordinates["rho"], turn], axis=1)[other].astype(np.float32)
+        edge_offsets = np.searchsorted(first[other], offsets)
+        itself = np.arange(offsets[-1]) - start
+        return cls(offsets, np.zeros((offsets[-1], 0)), edge_offsets, pairs.astype(np.int64), pseudo, itself)
 
     def coarser(self) -> Level:
         """The graphs whose vertices are pairs of near vertices of these."""
@@ -94,12 +118,15 @@ class Hierarchy:
     values: Float[np.ndarray, "vertices channels"]
     levels: list[Level]
     reach: list[float]
-    """The longest edge of each level."""
+    """The longest edge of each level, or that of the graphs which were learned from."""
 
     @classmethod
-    def of(cls, signals: Signals, depth: int) -> Hierarchy:
-        """So many resolutions of each graph."""
+    def of(cls, signals: Signals, depth: int, reach: list[float] | None = None) -> Hierarchy:
+        """So many resolutions of each graph; meshes stay as they are."""
         graphs = signals.domains.take(signals.domain_of)
+        if isinstance(graphs, Meshes):
+            reach = reach or [NEAR * graphs.spacing()] * depth
+            return cls(signals.values, [Level.of_meshes(graphs, reach[0])] * depth, reach)
         assert isinstance(graphs, Graphs)
         assert graphs.coordinates is not None
         starts = np.repeat(graphs.vertex_offsets[:-1], np.diff(graphs.edge_offsets))
@@ -107,7 +134,7 @@ class Hierarchy:
         levels = [Level.of(graphs.vertex_offsets, graphs.coordinates.astype(np.float64), pairs)]
         while len(levels) < depth:
             levels.append(levels[-1].coarser())
-        return cls(signals.values, levels, [_longest(level) for level in levels])
+        return cls(signals.values, levels, reach or [_longest(level) for level in levels])
 
     def __len__(self) -> int:
         return len(self.levels[0].vertex_offsets) - 1
@@ -122,12 +149,7 @@ class Hierarchy:
             vertices, starts = _rows_of(level.vertex_offsets, graphs)
             edges, _ = _rows_of(level.edge_offsets, graphs)
             counts = np.diff(level.edge_offsets)[graphs]
-            offsets = level.positions[
-                level.edges[edges] + np.repeat(level.vertex_offsets[graphs], counts)[:, None]
-            ]
-            step = offsets[:, 1] - offsets[:, 0]
-            angle = np.arctan2(step[:, 1], step[:, 0]) / (2 * np.pi) % 1.0
-            pseudo = np.stack([np.hypot(*step.T) / reach, angle], axis=1)
+            pseudo = level.pseudo[edges] / np.array([reach, 1.0], dtype=np.float32)
             sizes = np.diff(level.vertex_offsets)[graphs]
             parents = level.parents[vertices]
             if depth + 1 < len(self.levels):
@@ -136,7 +158,7 @@ class Hierarchy:
             parts.append(
                 BatchLevel(
                     torch.from_numpy((level.edges[edges] + np.repeat(starts, counts)[:, None]).T),
-                    torch.from_numpy(pseudo.astype(np.float32)),
+                    torch.from_numpy(pseudo),
                     torch.from_numpy(parents),
                     torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
                 )
@@ -152,7 +174,4 @@ def _rows_of(offsets: np.ndarray, graphs: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _longest(level: Level) -> float:
-    first = np.repeat(level.vertex_offsets[:-1], np.diff(level.edge_offsets))
-    ends = level.positions[level.edges + first[:, None]]
-    lengths = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
-    return float(lengths.max(initial=0.0)) or 1.0
+    return float(level.pseudo[:, 0].max(initial=0.0)) or 1.0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
 
+from gcgp.domain import Mesh
+from gcgp.surface.descriptors import GeometryVectors
 from gcgp.surface.estimators import GCGPClassifier
 from gcgp.surface.metrics import Scores
 from gcgp.surface.reproduction.sets import on_one_vertex, some_of_each
@@ -65,6 +68,20 @@ def gcgp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> tup
     found = model.features_.terms[0].convolution.weighting
     radii, width = found.radii.tolist(), float(found.radial_width)
     return model.predict_proba, {"inducing": model.features_.size, "radii": radii, "radial_width": width}
+
+
+def on_meshes(weighting: str) -> Fit:
+    """Estimator defaults with this weighting, on the first four geometry vectors of meshes."""
+
+    def fit(
+        train: Sequence[Mesh], labels: np.ndarray, inducing: int | None, seed: int
+    ) -> tuple[Predict, Note]:
+        more: dict[str, Any] = {} if inducing is None else {"n_inducing": inducing}
+        model = make_pipeline(GeometryVectors(), GCGPClassifier(weighting, random_state=seed, **more))
+        model.fit(train, labels)
+        return model.predict_proba, {"inducing": model[-1].features_.size}
+
+    return fit
 
 
 def best_of(candidates: dict[str, dict[str, Any]], most: Callable[[int], int]) -> Fit:

@@ -12,7 +12,8 @@ import copy
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from jaxtyping import Float
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from gcgp.domain import Signals
+from gcgp.domain import Mesh, Signals
+from gcgp.surface.descriptors import GeometryVectors
 from gcgp.surface.reproduction.hierarchies import BatchLevel, Hierarchy
 from gcgp.surface.reproduction.models import Fit, Note, Predict
 
@@ -31,6 +33,10 @@ KERNELS = 25
 WIDTH = 0.2
 """Of Gaussians at the start; coordinates are in [0, 1]."""
 BATCH = 64
+MOST_VERTICES = 5_000
+"""Of the graphs of a batch: meshes come a few at a time."""
+LEAST_BATCHES = 8
+"""In a pass, however few signals there are."""
 LEARNING_RATE = 1e-3
 WEIGHT_DECAY = 1e-4
 DROPOUT = 0.5
@@ -92,17 +98,35 @@ def network(kind: str) -> Fit:
     def fit(train: Signals, labels: np.ndarray, inducing: int | None, seed: int) -> tuple[Predict, Note]:
         classes, codes = np.unique(labels, return_inverse=True)
         graphs = Hierarchy.of(train, len(CHANNELS))
+        most = MOST_VERTICES / train.vertex_counts.mean()
+        together = max(1, int(min(BATCH, most, len(train) / LEAST_BATCHES)))
         with torch.random.fork_rng():  # layers and dropout draw from torch's own generator
             torch.manual_seed(seed)
             model = GraphNetwork(kind, train.channels, len(classes))
-            note = trained(model, graphs.batch, codes, seed)
+            note = trained(model, graphs.batch, codes, seed, together)
 
         def predict(signals: Signals) -> np.ndarray:
-            return probabilities(model, Hierarchy.of(signals, len(CHANNELS)).batch, len(signals))
+            own = Hierarchy.of(signals, len(CHANNELS), graphs.reach)
+            return probabilities(model, own.batch, len(signals), together)
 
         return predict, note
 
     return fit
+
+
+def mesh_network(
+    train: Sequence[Mesh], labels: np.ndarray, inducing: int | None, seed: int
+) -> tuple[Predict, Note]:
+    """A MoNet on meshes: no pooling, neighbours on the surface, geometry vectors of unit variance."""
+    descriptor = GeometryVectors()
+    described = descriptor.fit_transform(train)
+    mean, spread = described.values.mean(axis=0), described.values.std(axis=0)
+
+    def scaled(signals: Signals) -> Signals:
+        return replace(signals, values=(signals.values - mean) / np.where(spread > 0, spread, 1.0))
+
+    predict, note = network("monet")(scaled(described), labels, inducing, seed)
+    return lambda meshes: predict(scaled(descriptor.transform(meshes))), note
 
 
 def convolutional_network(
@@ -138,24 +162,29 @@ Batches = Callable[[np.ndarray], tuple[Any, ...]]
 """What a network takes, for the signals of these numbers."""
 
 
-def trained(model: nn.Module, batch: Batches, labels: np.ndarray, seed: int) -> Note:
-    """Train by Adam until held-out training signals are predicted no better; the best state is kept."""
-    learned, held = train_test_split(
-        np.arange(len(labels)), test_size=HELD_OUT, stratify=labels, random_state=seed
-    )
+def trained(model: nn.Module, batch: Batches, labels: np.ndarray, seed: int, together: int = BATCH) -> Note:
+    """Train by Adam until held-out training signals are predicted no better; the best state is kept.
+
+    Where a class has but one signal none is held out, and those that are learned from say when to stop.
+    """
+    learned = held = np.arange(len(labels))
+    counts = np.bincount(labels)
+    if counts.min() > 1:
+        size = max(round(HELD_OUT * len(labels)), len(counts))
+        learned, held = train_test_split(learned, test_size=size, stratify=labels, random_state=seed)
     optimiser = torch.optim.Adam(model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    patience = max(PATIENCE, -(-LEAST_STEPS * BATCH // len(learned)))
+    patience = max(PATIENCE, -(-LEAST_STEPS * together // len(learned)))
     slower = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, patience=patience // 2)
     rng, truth = np.random.default_rng(seed), torch.from_numpy(labels)
     best, state, since, epoch, start = math.inf, copy.deepcopy(model.state_dict()), 0, 0, time.perf_counter()
     while since < patience and epoch < MOST_PASSES and time.perf_counter() - start < MOST_SECONDS:
         epoch += 1
         model.train()
-        for rows in pieces(rng.permutation(learned)):
+        for rows in pieces(rng.permutation(learned), together):
             optimiser.zero_grad()
             nn.functional.cross_entropy(model(*batch(rows)), truth[rows]).backward()
             optimiser.step()
-        found = probabilities(model, lambda rows: batch(held[rows]), len(held))
+        found = probabilities(model, lambda rows: batch(held[rows]), len(held), together)
         loss = float(-np.log(np.maximum(found[np.arange(len(held)), labels[held]], 1e-12)).mean())
         slower.step(loss)
         since = 0 if loss < best else since + 1
@@ -168,14 +197,15 @@ def trained(model: nn.Module, batch: Batches, labels: np.ndarray, seed: int) -> 
 
 
 @torch.no_grad()
-def probabilities(model: nn.Module, batch: Batches, count: int) -> np.ndarray:
+def probabilities(model: nn.Module, batch: Batches, count: int, together: int = BATCH) -> np.ndarray:
     """Class probabilities of the first `count` signals."""
     model.eval()
-    parts = [torch.softmax(model(*batch(rows)).double(), dim=1) for rows in pieces(np.arange(count))]
+    rows = np.arange(count)
+    parts = [torch.softmax(model(*batch(some)).double(), dim=1) for some in pieces(rows, together)]
     return torch.cat(parts).numpy()
 
 
-def pieces(rows: np.ndarray) -> Iterator[np.ndarray]:
-    """So many rows at a time as a batch has."""
-    for start in range(0, len(rows), BATCH):
-        yield rows[start : start + BATCH]
+def pieces(rows: np.ndarray, together: int) -> Iterator[np.ndarray]:
+    """So many rows at a time."""
+    for start in range(0, len(rows), together):
+        yield rows[start : start + together]

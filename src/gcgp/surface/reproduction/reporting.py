@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,9 +110,10 @@ def as_markdown(content: dict[str, Any]) -> str:
     """A section for `docs/results.md`."""
     rows = [f"| {' | '.join(line.cells(further(content)))} |" for line in lines(content)]
     head = heads(content)
+    given = [f" --{key.replace('_', '-')} {value}" for key, value in content["settings"].items() if value]
     made = (
-        f"`gcgp reproduce {content['table']}`, gcgp {content['gcgp']}, PyTorch {content['torch']}, "
-        f"{content['cores']} threads."
+        f"`gcgp reproduce {content['table']}{''.join(given)}`, gcgp {content['gcgp']}, "
+        f"PyTorch {content['torch']}, {content['cores']} threads."
     )
     notes = [f"- differs from the paper: {remark}" for remark in remarks(content)]
     return "\n".join(
@@ -130,13 +132,22 @@ def as_markdown(content: dict[str, Any]) -> str:
     )
 
 
-def report_of(folder: Path) -> str:
-    """All results in a folder as one page, in the order in which tables are known."""
+def contents(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The results in a folder, by table."""
     found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text())
         if isinstance(content, dict) and content.get("format") == FORMAT:
             found.setdefault(content["table"], []).append(content)
+    return found
+
+
+def report_of(folder: Path, beside: Path) -> str:
+    """All results in a folder as one page, in the order in which tables are known, and its figures.
+
+    `beside` is the folder of the page, from which it refers to pictures.
+    """
+    found = contents(folder)
     introduction = [
         "# Results",
         "",
@@ -145,4 +156,8 @@ def report_of(folder: Path) -> str:
         "many test signals. Nothing was chosen on test data.",
         "",
     ]
-    return "\n".join([*introduction, *(as_markdown(own) for table in TABLES for own in found.get(table, []))])
+    tables = [as_markdown(own) for table in TABLES for own in found.get(table, [])]
+    pictures = sorted((folder / "figures").glob("*.png"))
+    shown = [f"![{path.stem}]({Path(os.path.relpath(path, beside)).as_posix()})\n" for path in pictures]
+    head = ["## Figures", "", "`gcgp reproduce figures`; each is also there as SVG.", ""] if shown else []
+    return "\n".join([*introduction, *tables, *head, *shown])

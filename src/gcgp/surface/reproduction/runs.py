@@ -1,4 +1,4 @@
-"""Runs of an experiment: one model on one draw of data, in a process of its own, kept once it is done."""
+"""Runs of an experiment: one model on one draw of data, in another process, kept once it is done."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 import multiprocessing
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ class Settings:
     """Training signals of each class; None takes all, or the sizes of the paper."""
     inducing: int | None = None
     """Inducing patches of our models; None takes each model's own number."""
+    vertices: int | None = None
+    """Of meshes; None takes the sizes of the paper."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,10 @@ class Run:
         return f"{self.model} | {self.condition} | seed {self.seed}"
 
 
+Work = Callable[[Run], dict[str, Any]]
+"""What gives the outcome of a run."""
+
+
 class Results:
     """The results of one table in one JSON file, which is written anew after each run."""
 
@@ -58,7 +66,8 @@ class Results:
         self.content: dict[str, Any] = {
             "format": FORMAT,
             "table": table,
-            "settings": {key: value for key, value in asdict(settings).items() if key != "data"},
+            # Where data lie does not matter, and how many vertices a mesh has is said by each run.
+            "settings": {k: v for k, v in asdict(settings).items() if k not in ("data", "vertices")},
             "gcgp": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
@@ -92,30 +101,40 @@ class Results:
             part.write_text(json.dumps(self.content, indent=2) + "\n")
 
 
-def carry_out(
-    runs: Sequence[Run], results: Results, work: Callable[[Run], dict[str, Any]], *, apart: bool = True
-) -> None:
+def carry_out(runs: Sequence[Run], results: Results, work: Work, *, apart: bool = True) -> None:
     """Do the runs that have no result yet, and say on the error stream how far it is.
 
-    Each has a process of its own, unless `apart` is False: so its peak of memory is its own, and if it is
-    killed for want of memory, the others and their results live on.
+    The runs of one model in one condition have a process of their own, unless `apart` is False: so their
+    peak of memory is their own, and if it is killed for want of memory, the results of others live on.
     """
     left = [run for run in runs if run.name not in results.runs]
     if len(left) < len(runs):
         print(f"{len(runs) - len(left)} of {len(runs)} runs are in {results.path}", file=sys.stderr)
-    for number, run in enumerate(left, 1):
-        print(f"run {number} of {len(left)}: {run.name} …", file=sys.stderr, flush=True)
-        outcome = _in_a_process(work, run) if apart else work(run)
-        results.add(run, outcome)
-        print(f"  {_summary(outcome)}", file=sys.stderr, flush=True)
+    number = 0
+    for _, alike in groupby(left, lambda run: (run.model, run.condition)):
+        with _process(work) if apart else nullcontext(work) as do:
+            for run in alike:
+                number += 1
+                print(f"run {number} of {len(left)}: {run.name} …", file=sys.stderr, flush=True)
+                outcome = do(run)
+                results.add(run, outcome)
+                print(f"  {_summary(outcome)}", file=sys.stderr, flush=True)
 
 
-def _in_a_process(work: Callable[[Run], dict[str, Any]], run: Run) -> dict[str, Any]:
+@contextmanager
+def _process(work: Work) -> Iterator[Work]:
+    """The same work, done by another process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        try:
-            return pool.submit(work, run).result()
-        except BrokenProcessPool as error:
-            raise RuntimeError(f"{run.name}: its process was ended, perhaps for want of memory") from error
+
+        def do(run: Run) -> dict[str, Any]:
+            try:
+                return pool.submit(work, run).result()
+            except BrokenProcessPool as error:
+                raise RuntimeError(
+                    f"{run.name}: its process was ended, perhaps for want of memory"
+                ) from error
+
+        yield do
 
 
 def _summary(outcome: dict[str, Any]) -> str:

