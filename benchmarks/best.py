@@ -9,15 +9,13 @@ and variationally, and both are tested on all 10,000 test digits.
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from benchmarks.timing import report
+from benchmarks.timing import command_line, report
 from gcgp import GCGPClassifier, superpixels
 from gcgp.surface.datasets import load_mnist
 from gcgp.surface.metrics import Scores, peak_memory
@@ -37,11 +35,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of MNIST (default: GCGP_DATA)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__, mnist=True)
     parser.add_argument("--per-class", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -10,7 +10,6 @@ own copy of FAUST the charts of all its 100 meshes, at the reach of the default 
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ import numba
 import numpy as np
 import potpourri3d
 
-from benchmarks.timing import best_seconds, report
+from benchmarks.timing import best_seconds, command_line, report
 from gcgp import Signals
 from gcgp.domain.mesh.cache import CACHE_VARIABLE
 from gcgp.domain.mesh.charts import mesh_chart
@@ -36,10 +35,7 @@ from gcgp.surface.metrics import peak_memory
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__)
     parser.add_argument("--faust", type=Path, metavar="FOLDER", help="chart all meshes of FAUST as well")
     parser.add_argument("--vertices", type=int, default=2500)
     parser.add_argument("--rays", type=int, default=16)

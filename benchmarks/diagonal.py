@@ -9,23 +9,17 @@ of each signal; its error is that of the sum over all signals, which is what a b
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel
 
-from benchmarks.timing import best_seconds, report
+from benchmarks.timing import best_seconds, command_line, report
 from gcgp.kernel import sums
 from gcgp.patches import Patches
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__)
     parser.add_argument("--signals", type=int, default=8)
     parser.add_argument("--vertices", type=int, default=2500)
     parser.add_argument("--dim", type=int, default=24)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import report
+from benchmarks.timing import command_line, report
 from gcgp import GCGPClassifier, shard
 from gcgp.inference.ranks import Ranks
 from gcgp.surface.datasets import load_mnist
@@ -30,11 +30,7 @@ from gcgp.weighting import Polar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of MNIST (default: GCGP_DATA)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__, mnist=True)
     parser.add_argument("--images", type=int, default=60_000)
     parser.add_argument("--inducing", type=int, default=750)
     parser.add_argument("--rounds", type=int, default=1)

@@ -11,7 +11,6 @@ between them, and the best step of each counts. Peak memory is that of the proce
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import report
+from benchmarks.timing import command_line, report
 from gcgp.surface.datasets import load_digits
 
 HERE = Path(__file__).parent
@@ -31,10 +30,7 @@ JITTER = 1e-4
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__)
     parser.add_argument("--environment", type=Path, default=HERE.parent / ".venv-gpflow", metavar="FOLDER")
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--inducing", type=int, default=750)

@@ -5,22 +5,16 @@ python -m benchmarks.kernel_sums --json FILE
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import torch
 from gpytorch.kernels import RBFKernel
 
-from benchmarks.timing import best_seconds, report
+from benchmarks.timing import best_seconds, command_line, report
 from gcgp.kernel import sums
 from gcgp.patches import Patches
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__)
     parser.add_argument("--signals", type=int, default=32)
     parser.add_argument("--vertices", type=int, default=784)
     parser.add_argument("--dim", type=int, default=24)

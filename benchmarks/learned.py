@@ -10,16 +10,14 @@ it from MNIST's training set. Likelihoods are those of unseen data, in nats a si
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import report
+from benchmarks.timing import command_line, report
 from gcgp import GCGPClassifier, GCGPRegressor, GeometryVectors, superpixels
 from gcgp.surface.bodies import articulated_bodies
 from gcgp.surface.datasets import Images, load_mnist
@@ -37,11 +35,7 @@ class Problem:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of MNIST (default: GCGP_DATA)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__, mnist=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--train", type=int, default=500, help="digits to learn from")
     parser.add_argument("--only", nargs="+", default=["digits", "superpixels", "bodies", "slant"])

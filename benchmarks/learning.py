@@ -8,14 +8,12 @@ that were picked by hand (1, 3, 6 and width 1.5), and of the learned radii, on a
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import report
+from benchmarks.timing import command_line, report
 from gcgp import GCGPClassifier, superpixels
 from gcgp.surface.datasets import load_mnist
 from gcgp.surface.metrics import Scores, peak_memory
@@ -25,11 +23,7 @@ PAPER = 0.063
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of MNIST (default: GCGP_DATA)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__, mnist=True)
     parser.add_argument("--per-class", type=int, default=1000)
     parser.add_argument("--inducing", type=int, default=750)
     parser.add_argument("--seed", type=int, default=0)

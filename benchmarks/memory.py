@@ -14,12 +14,11 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import report
+from benchmarks.timing import command_line, report
 from gcgp import GCGPClassifier, Signals
 from gcgp.surface.inputs import as_bytes
 from gcgp.surface.metrics import peak_memory
@@ -30,10 +29,7 @@ TIMES = 4
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__)
     parser.add_argument("--limit", default="1 GB")
     parser.add_argument("--inducing", type=int, default=100)
     parser.add_argument("--child", metavar="LIMIT", help=argparse.SUPPRESS)

@@ -7,12 +7,10 @@ Patches have 24 dimensions: three radii times eight directions, without location
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import asdict
-from pathlib import Path
 
-from benchmarks.timing import report
+from benchmarks.timing import command_line, report
 from gcgp import GCGPClassifier
 from gcgp.surface.datasets import load_mnist
 from gcgp.surface.metrics import Scores, peak_memory
@@ -20,11 +18,7 @@ from gcgp.weighting import Polar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of MNIST (default: GCGP_DATA)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__, mnist=True)
     parser.add_argument("--inducing", type=int, default=750)
     options = parser.parse_args()
     train, test = load_mnist(options.data)

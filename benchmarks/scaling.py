@@ -16,12 +16,11 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import report
+from benchmarks.timing import command_line, report
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,7 @@ DOUBLINGS = 4
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__)
     parser.add_argument("--only", nargs="+", default=list(EXPECTED), choices=list(EXPECTED))
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--one", help=argparse.SUPPRESS)

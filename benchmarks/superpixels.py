@@ -8,13 +8,11 @@ the paper's recipe: the graphs the paper used are not to be had.
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.timing import report
+from benchmarks.timing import command_line, report
 from gcgp import GCGPClassifier, superpixels
 from gcgp.surface.datasets import load_mnist
 from gcgp.surface.metrics import Scores, peak_memory
@@ -23,11 +21,7 @@ PAPER = {100: 0.137, 500: 0.083, 1000: 0.063, 6000: 0.042}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of MNIST (default: GCGP_DATA)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__, mnist=True)
     parser.add_argument("--per-class", type=int, default=100)
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--inducing", type=int, default=750)

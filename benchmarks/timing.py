@@ -1,7 +1,8 @@
-"""Timing that a noisy machine does not fool: rounds interleave the contestants, the best of each counts."""
+"""What benchmarks share: options, timing that a noisy machine does not fool, and reports."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Callable
@@ -9,8 +10,19 @@ from pathlib import Path
 from typing import Any
 
 
+def command_line(description: str | None, *, mnist: bool = False) -> argparse.ArgumentParser:
+    """The options that all benchmarks have, and that for the folder of MNIST."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    if mnist:
+        parser.add_argument("--data", type=Path, metavar="FOLDER", help="of MNIST (default: GCGP_DATA)")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    return parser
+
+
 def best_seconds(contestants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The least time of each contestant over rounds in which each runs once."""
+    """The least time of each contestant over rounds in which each runs once, one after the other."""
     best = dict.fromkeys(contestants, float("inf"))
     for run in contestants.values():
         run()

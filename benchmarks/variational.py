@@ -11,16 +11,14 @@ the steps alone, not the evaluations of the bound of all signals that show how f
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.timing import report
+from benchmarks.timing import command_line, report
 from gcgp import GCGPClassifier, superpixels
 from gcgp.inference import Statistics
 from gcgp.inference.climbing import History
@@ -38,11 +36,7 @@ Track = list[tuple[float, float]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of MNIST (default: GCGP_DATA)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser = command_line(__doc__, mnist=True)
     parser.add_argument("--signals", type=int, default=10_000)
     parser.add_argument("--inducing", type=int, default=750)
     parser.add_argument("--budget", type=float, default=22.0, help="Adam's time over that of natural steps")

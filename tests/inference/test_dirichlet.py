@@ -88,7 +88,7 @@ def test_leave_one_out_is_refitting_without_each_signal(sample):
         expected = refitted.predict(sample.features[n : n + 1], sample.residual[n : n + 1])
         torch.testing.assert_close((mean[n : n + 1], spread[n : n + 1]), expected)
         surprise -= expected_softmax(*expected, draws)[0, sample.labels[n]].log().item() / 24
-    loss = likelihood.leave_one_out_loss(statistics_of(sample), variance, sample, draws)
+    loss = -likelihood.leave_one_out_logs(statistics_of(sample), variance, sample, draws).mean()
     assert loss == pytest.approx(surprise, rel=1e-8)
 
 
@@ -113,7 +113,7 @@ def test_class_without_signals_is_less_probable_than_others(sample):
 
 def loss_at(sample, draws, alpha, variance):
     likelihood = DirichletClassification(alpha)
-    return likelihood.leave_one_out_loss(statistics_of(sample), variance, sample, draws)
+    return -likelihood.leave_one_out_logs(statistics_of(sample), variance, sample, draws).mean()
 
 
 def moved(choice, log_variance=0.0, log_alpha=0.0):
@@ -216,7 +216,7 @@ def test_the_only_signal_of_its_class_is_not_left_out(sample):
     draws = normal_draws(CLASSES, 64)
     choice = DirichletClassification.choose(statistics_of(lonely), lonely, draws)
     others = lonely.of(torch.arange(24) > 0)
-    loss = choice.likelihood.leave_one_out_loss(statistics_of(lonely), choice.variance, others, draws)
+    loss = -choice.likelihood.leave_one_out_logs(statistics_of(lonely), choice.variance, others, draws).mean()
     assert choice.loss == pytest.approx(loss)
 
 

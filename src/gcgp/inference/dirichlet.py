@@ -155,7 +155,7 @@ class DirichletClassification:
                     return math.inf
                 if len(sample.features) == 0:
                     return -float(likelihood.bound(statistics, s2)) / max(float(statistics.count.sum()), 1.0)
-                return float(likelihood.leave_one_out_loss(statistics, s2, sample, draws, ranks))
+                return -float(likelihood.leave_one_out_logs(statistics, s2, sample, draws, ranks).mean())
 
             free = (variance is None, alpha is None)
             moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
@@ -166,17 +166,6 @@ class DirichletClassification:
             start = search(statistics.leading(SEARCHED), sample.leading(SEARCHED), start, steps).at
             steps = [(0.0, step[1]) for step in steps if step[1]]
         return search(statistics, sample, start, steps)
-
-    def leave_one_out_loss(
-        self,
-        statistics: Statistics,
-        variance: float | Tensor,
-        sample: Sample,
-        draws: Float[Tensor, "draws C"],
-        ranks: Ranks = ALONE,
-    ) -> Float[Tensor, ""]:
-        """Mean negative log probability of the label of training signals, each left out in its turn."""
-        return -self.leave_one_out_logs(statistics, variance, sample, draws, ranks).mean()
 
     def leave_one_out_logs(
         self,

@@ -76,16 +76,6 @@ class GaussianRegression:
         total = variance[:, 0] + torch.as_tensor(self.noise, dtype=torch.float64)
         return -0.5 * (LOG_2PI + total.log() + (targets - mean[:, 0]).square() / total)
 
-    def leave_one_out_loss(
-        self,
-        statistics: Statistics,
-        variance: float | Tensor,
-        sample: Sample,
-        draws: Float[Tensor, "draws 1"] | None = None,
-    ) -> Float[Tensor, ""]:
-        """Mean negative log density of the target of training signals, each left out in its turn."""
-        return -self.leave_one_out_logs(statistics, variance, sample, draws).mean()
-
     def leave_one_out_logs(
         self,
         statistics: Statistics,

@@ -196,7 +196,7 @@ class Objective:
         if self.scored is None or sample is None:
             count = len(self.signals) if self.count is None else self.count
             return likelihood.bound(statistics, variance) / count
-        return -likelihood.leave_one_out_loss(statistics, variance, sample, self.scored.draws)
+        return likelihood.leave_one_out_logs(statistics, variance, sample, self.scored.draws).mean()
 
     def _sensitivity(self, statistics: Statistics, sample: Sample | None) -> tuple[float, Sensitivity]:
         """The objective and its derivatives; those with respect to noise and variance go to their `grad`."""
