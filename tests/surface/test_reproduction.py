@@ -300,6 +300,18 @@ def test_the_page_has_all_results_of_a_folder(tmp_path):
     assert "RBF GP, 784 inputs  all" in text
 
 
+def test_results_of_several_files_are_one_table(tmp_path):
+    for model in ("monet", "gcgp"):
+        results = Results(tmp_path / f"{model}.json", "ablation", QUICK)
+        results.add(Run("ablation", model, "3 a class", 0, QUICK), outcome())
+    other = Results(tmp_path / "other.json", "ablation", Settings())
+    other.add(Run("ablation", "gcgp", "100 a class", 0, Settings()), outcome())
+    page = report_of(tmp_path, tmp_path)
+    assert page.count("## Superpixel graphs, few training digits") == 2
+    first = page[page.index("--per-class 3 --inducing 7") :]
+    assert first.index("| MoNet | 3 a class") < first.index("| GCGP, 3 × 8 bins | 3 a class")
+
+
 def test_rejecting_the_least_sure_lowers_the_error():
     sure = np.array([0.99, 0.9, 0.8, 0.7, 0.6])
     probabilities = np.stack([sure, 1 - sure], axis=1)

@@ -15,6 +15,8 @@ from scipy import stats
 from gcgp.surface.reproduction.runs import FORMAT
 from gcgp.surface.reproduction.tables import TABLES
 
+ALIKE = ("settings", "gcgp", "torch", "python", "cores")
+"""What results must share to stand in one table."""
 HEAD = ("model", "data", "error", "paper", "NLL", "ECE", "fit", "predict", "memory", "seeds")
 
 
@@ -113,7 +115,7 @@ def as_markdown(content: dict[str, Any]) -> str:
     given = [f" --{key.replace('_', '-')} {value}" for key, value in content["settings"].items() if value]
     made = (
         f"`gcgp reproduce {content['table']}{''.join(given)}`, gcgp {content['gcgp']}, "
-        f"PyTorch {content['torch']}, {content['cores']} threads."
+        f"PyTorch {content['torch']}, {content['cores']} thread{'s' if content['cores'] > 1 else ''}."
     )
     notes = [f"- differs from the paper: {remark}" for remark in remarks(content)]
     return "\n".join(
@@ -133,12 +135,17 @@ def as_markdown(content: dict[str, Any]) -> str:
 
 
 def contents(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The results in a folder, by table."""
+    """The results in a folder, by table; those of several files with the same settings are one."""
     found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text())
         if isinstance(content, dict) and content.get("format") == FORMAT:
-            found.setdefault(content["table"], []).append(content)
+            known = found.setdefault(content["table"], [])
+            like = [own for own in known if all(own[key] == content[key] for key in ALIKE)]
+            if like:
+                like[0]["runs"] |= content["runs"]
+            else:
+                known.append(content)
     return found
 
 
