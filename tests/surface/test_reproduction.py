@@ -66,6 +66,7 @@ def test_runs_that_are_done_are_not_done_again(tmp_path, capsys):
     assert "run 2 of 2: gcgp | 3 a class | seed 2" in told
     kept = json.loads(path.read_text())["runs"]
     assert [run["seed"] for run in kept.values()] == [0, 1, 2]
+    assert sum(line.startswith('    "gcgp | 3 a class') for line in path.read_text().splitlines()) == 3
 
 
 def test_results_of_other_settings_are_not_mixed(tmp_path):

@@ -98,7 +98,13 @@ class Results:
         own = {"model": run.model, "condition": run.condition, "seed": run.seed}
         self.content["runs"][run.name] = own | outcome
         with whole_file(self.path) as part:
-            part.write_text(json.dumps(self.content, indent=2) + "\n")
+            part.write_text(self.as_json())
+
+    def as_json(self) -> str:
+        """The file's text: a line for each run, so that files of many runs stay small and can be compared."""
+        head = json.dumps({key: value for key, value in self.content.items() if key != "runs"}, indent=2)
+        rows = [f"    {json.dumps(name)}: {json.dumps(run)}" for name, run in self.content["runs"].items()]
+        return head.removesuffix("\n}") + ',\n  "runs": {\n' + ",\n".join(rows) + "\n  }\n}\n"
 
 
 def carry_out(runs: Sequence[Run], results: Results, work: Work, *, apart: bool = True) -> None:
