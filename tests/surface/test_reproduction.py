@@ -201,7 +201,7 @@ def test_who_is_confused_with_whom():
     probabilities = np.zeros((7, 10))
     probabilities[np.arange(7), guess] = 0.6
     probabilities[np.arange(7), second] = 0.3
-    assert confused(None, None, probabilities, truth, None, 0) == {
+    assert confused(models.Tested(None, None, probabilities, truth, None, 0)) == {
         "4 taken for 8": 0.25,
         "4 most like 8": 0.75,
         "8 taken for 4": 0.0,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
@@ -13,7 +15,7 @@ from gcgp.domain import Mesh
 from gcgp.surface.descriptors import GeometryVectors
 from gcgp.surface.estimators import GCGPClassifier
 from gcgp.surface.metrics import Scores
-from gcgp.surface.reproduction.sets import on_one_vertex, some_of_each
+from gcgp.surface.reproduction.sets import Split, on_one_vertex, some_of_each
 from gcgp.weighting import Box, Diffusion, Polar
 
 Predict = Callable[[Any], np.ndarray]
@@ -29,6 +31,20 @@ CHOSEN_WITH = 1_000
 STRICT: dict[str, Any] = {"location": False, "mass": False}
 START = ([0.0, 1.0, 2.0], 8, 1.0)
 """The paper's radii, number of directions, and width."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A fitted model, what it was tested on, and what it said."""
+
+    predict: Predict
+    split: Split
+    probabilities: Float[np.ndarray, "N C"]
+    truth: Int[np.ndarray, "N"]
+    """Columns of the true classes."""
+    folder: str | None
+    """Of the data; see `Settings`."""
+    seed: int
 
 
 def conv_gp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> tuple[Predict, Note]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gcgp.surface.metrics import Scores, calibration, peak_memory
 from gcgp.surface.reproduction import models
-from gcgp.surface.reproduction.models import Fit, Predict
+from gcgp.surface.reproduction.models import Fit, Tested
 from gcgp.surface.reproduction.networks import convolutional_network, mesh_network, network
 from gcgp.surface.reproduction.runs import Run, Settings
 from gcgp.surface.reproduction.sets import Split, digits, persons
@@ -47,8 +47,8 @@ class Table:
     seeds: int
     conditions: Callable[[Settings], Sequence[str]]
     split: Callable[[Run], Split]
-    more: Callable[..., dict[str, float]] | None = None
-    """Further figures: see `uncertainty.worth`."""
+    more: Callable[[Tested], dict[str, float]] = lambda tested: {}
+    """Further figures."""
 
     def runs(self, name: str, chosen: Sequence[str], seeds: int | None, settings: Settings) -> list[Run]:
         """All runs of the chosen models, or of all."""
@@ -72,7 +72,7 @@ def carry_out_one(run: Run) -> dict[str, Any]:
     probabilities = predict(split.test)
     seconds = time.perf_counter() - fitted
     truth = np.searchsorted(np.unique(split.labels), split.truth)
-    more = TABLES[run.table].more
+    tested = Tested(predict, split, probabilities, truth, run.settings.data, run.seed)
     return {
         **asdict(Scores.of(probabilities, truth)),
         "calibration": [part.round(4).tolist() for part in calibration(probabilities, truth)],
@@ -83,9 +83,7 @@ def carry_out_one(run: Run) -> dict[str, Any]:
         "test": len(split.truth),
         "differs": [*split.differs, *filter(None, [row.differs])],
         "note": note,
-        "more": {}
-        if more is None
-        else more(predict, split, probabilities, truth, run.settings.data, run.seed),
+        "more": TABLES[run.table].more(tested),
     }
 
 
@@ -125,18 +123,11 @@ def _meshes(run: Run) -> Split:
     return persons(run.settings, vertices, poses, run.seed)
 
 
-def confused(
-    predict: Predict,
-    split: Split,
-    probabilities: np.ndarray,
-    truth: np.ndarray,
-    folder: str | None,
-    seed: int,
-) -> dict[str, float]:
+def confused(tested: Tested) -> dict[str, float]:
     """How often each of two persons who look alike is taken for the other, and how often that one is next."""
-    ranked, found = np.argsort(-probabilities, axis=1), {}
+    ranked, found = np.argsort(-tested.probabilities, axis=1), {}
     for one, other in (ALIKE, ALIKE[::-1]):
-        first, second = ranked[truth == one, :2].T
+        first, second = ranked[tested.truth == one, :2].T
         found[f"{one} taken for {other}"] = float((first == other).mean())
         found[f"{one} most like {other}"] = float(
             np.where(first == one, second == other, first == other).mean()

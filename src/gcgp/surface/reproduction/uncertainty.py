@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from sklearn.metrics import roc_auc_score
 
 from gcgp.surface.datasets import find_idx, read_idx
-from gcgp.surface.reproduction.models import Predict
+from gcgp.surface.reproduction.models import Predict, Tested
 from gcgp.surface.reproduction.sets import Split, data_folder
 
 REJECTED = (0.05, 0.1, 0.2)
@@ -68,16 +68,10 @@ def foreign_scores(predict: Predict, split: Split, folder: str | None, seed: int
     return areas
 
 
-def worth(
-    predict: Predict,
-    split: Split,
-    probabilities: np.ndarray,
-    truth: np.ndarray,
-    folder: str | None,
-    seed: int,
-) -> dict[str, float]:
+def worth(tested: Tested) -> dict[str, float]:
     """All of it, by name."""
     rejecting = {
-        f"error, {share:.0%} rejected": error_of_the_rest(probabilities, truth, share) for share in REJECTED
+        f"error, {share:.0%} rejected": error_of_the_rest(tested.probabilities, tested.truth, share)
+        for share in REJECTED
     }
-    return rejecting | foreign_scores(predict, split, folder, seed)
+    return rejecting | foreign_scores(tested.predict, tested.split, tested.folder, tested.seed)
