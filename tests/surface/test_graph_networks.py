@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import trimesh
+from torch_geometric.nn import GMMConv
 
 from gcgp import Mesh, Signals, articulated_bodies
 from gcgp.surface.metrics import Scores
@@ -70,6 +71,18 @@ def test_a_graph_does_not_see_the_others_of_its_batch(graphs, kind):
             network, lambda some, rows=rows: hierarchy.batch(rows[some]), len(rows)
         )
         np.testing.assert_allclose(found, whole[rows], atol=1e-5)
+
+
+def test_gaussians_are_mixed_as_by_pyg(graphs):
+    layer = GMMConv(3, 5, dim=2, kernel_size=7)
+    _, levels = Hierarchy.of(graphs, 2).batch(np.arange(4))
+    for level in levels:
+        values = torch.randn(len(level.parents), 3, generator=torch.Generator().manual_seed(0))
+        assert torch.allclose(
+            networks.mixed(layer, values, level.edges, level.pseudo),
+            layer(values, level.edges, level.pseudo),
+            atol=1e-5,
+        )
 
 
 def test_a_vertex_of_a_mesh_sees_those_around_it():

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
@@ -86,11 +86,38 @@ class GraphNetwork(nn.Module):
 
         x = values
         for depth, (layer, level) in enumerate(zip(self.layers, levels, strict=True)):
-            more = () if self.kind == "chebnet" else (level.pseudo,)
-            x = nn.functional.elu(self.norms[depth](layer(x, level.edges, *more)))
+            seen = (
+                layer(x, level.edges)
+                if self.kind == "chebnet"
+                else mixed(layer, x, level.edges, level.pseudo)
+            )
+            x = nn.functional.elu(self.norms[depth](seen))
             last = depth + 1 == len(levels)
             x = scatter(x, level.graph_of if last else level.parents, reduce="mean" if last else "max")
         return self.head(x)
+
+
+def mixed(
+    layer: Any,
+    values: Float[Tensor, "vertices channels"],
+    edges: Int[Tensor, "2 edges"],
+    pseudo: Float[Tensor, "edges 2"],
+) -> Float[Tensor, "vertices out"]:
+    """What PyG's `GMMConv` gives, about four times as fast: it sums over neighbours before it multiplies.
+
+    Its own order holds, for each edge, Gaussians × channels that come out.
+    """
+    from torch_geometric.utils import to_dense_batch
+
+    count = len(values)
+    order = torch.argsort(edges[1], stable=True)
+    seen, sees = edges[:, order]
+    gaussians = torch.exp(-0.5 * ((pseudo[order, None] - layer.mu) / layer.sigma).square().sum(dim=-1))
+    weights, there = to_dense_batch(gaussians, sees, batch_size=count)
+    neighbours, _ = to_dense_batch(values[seen], sees, batch_size=count)
+    means = weights.mT @ neighbours / there.sum(dim=1).clamp_min(1)[:, None, None]
+    taps = layer.g.view(values.shape[1], layer.kernel_size, -1).transpose(0, 1).flatten(0, 1)
+    return means.flatten(1) @ taps + layer.root(values) + layer.bias
 
 
 def network(kind: str) -> Fit:
