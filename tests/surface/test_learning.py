@@ -23,6 +23,13 @@ def digits():
 
 
 @pytest.fixture(scope="module")
+def hard_digits():
+    """Of ten classes: each climb has something to gain."""
+    images, labels = load_digits(return_X_y=True)
+    return images[:120].reshape(-1, 8, 8) / 16, labels[:120]
+
+
+@pytest.fixture(scope="module")
 def learned(digits):
     start = Diffusion([0.0, 0.3], 0.3)
     return GCGPClassifier(start, learn=True, **SMALL).fit(*digits)
@@ -91,25 +98,23 @@ def test_only_what_is_named_is_learned(digits):
 
 @pytest.mark.parametrize("objective", ["bound", "leave-one-out"])
 @pytest.mark.parametrize("optimiser", ["l-bfgs", "adam"])
-def test_values_never_fall_within_a_stage(digits, objective, optimiser):
+def test_values_never_fall_within_a_stage(hard_digits, objective, optimiser):
     model = GCGPClassifier(
         "diffusion",
         learn=["lengthscales", "variance", "alpha", "inducing"],
         objective=objective,
         optimiser=optimiser,
         **SMALL,
-    ).fit(*digits)
+    ).fit(*hard_digits)
     values = [step.value for step in model.history_]
     assert len(values) > 1
     assert values == sorted(values)
 
 
-def test_with_more_signals_than_the_trial_it_ends_on_all_of_them(monkeypatch):
+def test_with_more_signals_than_the_trial_it_ends_on_all_of_them(hard_digits, monkeypatch):
     monkeypatch.setattr("gcgp.surface.fitting.TRIAL_SIGNALS", 40)
     monkeypatch.setattr(learning, "MIDDLE_SIGNALS", 70)
-    images, labels = load_digits(return_X_y=True)  # of ten classes: each climb has something to gain
-    images = images[:120].reshape(-1, 8, 8) / 16
-    model = GCGPClassifier("diffusion", learn=["lengthscale"], **SMALL).fit(images, labels[:120])
+    model = GCGPClassifier("diffusion", learn=["lengthscale"], **SMALL).fit(*hard_digits)
     assert {step.stage for step in model.history_} == {"trial", "more", "all", "check"}
 
 

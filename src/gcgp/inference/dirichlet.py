@@ -18,8 +18,10 @@ from gcgp.inference.softmax import expected_softmax
 from gcgp.inference.statistics import Statistics
 
 START = (3.0, -4.0)
-COARSE_STEPS = ((1.0, 0.5),)
-FINE_STEPS = ((1.0, 0.5), (0.5, 0.0))
+"""log10 of the prior variance of a typical signal, and of α_ε."""
+COARSE_STEPS = ((0.5, 0.5),)
+FINE_STEPS = ((0.5, 0.5), (0.25, 0.25))
+"""The least losses lie along a narrow diagonal: larger steps stop beside it."""
 ALPHA = 0.01
 """α_ε where there is nothing to choose it by, as in Milios et al."""
 LEAST_ALPHA = 1e-7
