@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gcgp.inference import DirichletClassification, Statistics
-from gcgp.inference.dirichlet import FINE_STEPS, START
+from gcgp.inference.dirichlet import FINE_STEPS, START, alpha_of
 from gcgp.inference.selection import Sample
 from gcgp.inference.softmax import expected_softmax, normal_draws
 from slow_reference import dense_bound, dense_prediction
@@ -116,16 +116,17 @@ def loss_at(sample, draws, alpha, variance):
     return -likelihood.leave_one_out_logs(statistics_of(sample), variance, sample, draws).mean()
 
 
-def moved(choice, log_variance=0.0, log_alpha=0.0):
-    return choice.likelihood.alpha * 10**log_alpha, choice.variance * 10**log_variance
+def moved(choice, log_variance=0.0, log_noise=0.0):
+    noise = choice.likelihood.level(own=False)[1].item()
+    return alpha_of(noise * 2**log_noise), choice.variance * 10**log_variance
 
 
 def test_choice_is_no_worse_than_its_neighbours(sample):
     draws = normal_draws(CLASSES, 64)
-    steps = [(1.0, 0.5)]
+    steps = [(1.0, 0.25)]
     choice = DirichletClassification.choose(statistics_of(sample), sample, draws, steps=steps)
     assert choice.loss == pytest.approx(loss_at(sample, draws, *moved(choice)))
-    for move in ((1.0, 0.0), (-1.0, 0.0), (0.0, 0.5), (0.0, -0.5)):
+    for move in ((1.0, 0.0), (-1.0, 0.0), (0.0, 0.25), (0.0, -0.25)):
         assert choice.loss <= loss_at(sample, draws, *moved(choice, *move)) + 1e-12
 
 
@@ -136,7 +137,7 @@ def test_choice_beats_its_start_and_says_where_it_lies(sample):
     size = float(sample.diagonal.mean())
     assert stay.at == START
     assert stay.variance == pytest.approx(10 ** START[0] / size)
-    assert stay.likelihood.alpha == pytest.approx(10 ** START[1])
+    assert stay.likelihood.alpha == pytest.approx(alpha_of(2 ** START[1]))
     choice = DirichletClassification.choose(statistics, sample, draws)
     assert choice.loss < stay.loss
     assert 10 ** choice.at[0] / size == pytest.approx(choice.variance)
@@ -159,7 +160,7 @@ def test_given_variance_is_kept_and_its_alpha_searched(sample):
     draws = normal_draws(CLASSES, 64)
     choice = DirichletClassification.choose(statistics_of(sample), sample, draws, variance=7.0)
     assert choice.variance == 7.0
-    for move in (0.5, -0.5):
+    for move in (0.25, -0.25):
         assert choice.loss <= loss_at(sample, draws, *moved(choice, 0.0, move)) + 1e-12
 
 
@@ -203,7 +204,7 @@ def test_many_features_are_searched_with_the_first_of_them(sample, monkeypatch):
     choice = DirichletClassification.choose(statistics, sample, draws)
     assert choice.variance == few.variance
     assert choice.loss == pytest.approx(loss_at(sample, draws, *moved(choice)))
-    for move in (0.5, -0.5):
+    for move in (0.25, -0.25):
         assert choice.loss <= loss_at(sample, draws, *moved(choice, 0.0, move)) + 1e-12
     given = DirichletClassification.choose(statistics, sample, draws, alpha=0.05, variance=7.0)
     assert (given.likelihood.alpha, given.variance) == (0.05, 7.0)

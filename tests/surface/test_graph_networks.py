@@ -117,10 +117,10 @@ def test_monet_tells_meshes_apart(small):
         Mesh(sphere.vertices * [1, 1, 1 + 2 * label] + 0.02 * rng.normal(size=(162, 3)), sphere.faces)
         for label in labels
     ]
-    predict, note = networks.mesh_network(meshes[:16], labels[:16], None, 0)
-    found = predict(meshes[16:])
+    model = networks.mesh_network(meshes[:16], labels[:16], None, 0)
+    found = model.predict(meshes[16:])
     assert found.shape == (8, 2)
-    assert note["passes"] > 1
+    assert model.note["passes"] > 1
     assert (found.argmax(axis=1) == labels[16:]).mean() > 0.8
 
 
@@ -128,8 +128,8 @@ def test_one_signal_of_a_class_is_learned_from(small, monkeypatch):
     monkeypatch.setattr(networks, "MOST_PASSES", 2)
     train, labels = strokes(30, 0)
     rows = [int(np.argmax(labels == 0)), *np.flatnonzero(labels == 1)[:5]]
-    predict, _ = networks.network("monet")(train[rows], labels[rows], None, 0)
-    assert predict(train[:3]).shape == (3, 2)
+    model = networks.network("monet")(train[rows], labels[rows], None, 0)
+    assert model.predict(train[:3]).shape == (3, 2)
 
 
 def strokes(count, seed):
@@ -156,10 +156,10 @@ def small(monkeypatch):
 
 def test_monet_learns_directions(small, capsys):
     (train, labels), (test, truth) = strokes(250, 0), strokes(100, 1)
-    predict, note = networks.network("monet")(train, labels, None, 0)
-    assert Scores.of(predict(test), truth).error < 0.2
-    assert note["converged"]
-    assert f"pass {note['passes']}: held-out NLL" in capsys.readouterr().err
+    model = networks.network("monet")(train, labels, None, 0)
+    assert Scores.of(model.predict(test), truth).error < 0.2
+    assert model.note["converged"]
+    assert f"pass {model.note['passes']}: held-out NLL" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["monet", "chebnet"])
@@ -167,13 +167,13 @@ def test_the_same_seed_learns_the_same(small, kind, monkeypatch):
     monkeypatch.setattr(networks, "MOST_PASSES", 3)
     (train, labels), (test, _) = strokes(40, 0), strokes(5, 1)
     state = torch.get_rng_state()
-    once, again = (networks.network(kind)(train, labels, None, 3)[0](test) for _ in range(2))
+    once, again = (networks.network(kind)(train, labels, None, 3).predict(test) for _ in range(2))
     np.testing.assert_array_equal(once, again)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_it_stops_in_time(monkeypatch):
     monkeypatch.setattr(networks, "MOST_SECONDS", 0.0)
-    _, note = networks.network("chebnet")(*strokes(40, 0), None, 0)
+    note = networks.network("chebnet")(*strokes(40, 0), None, 0).note
     assert note["passes"] == 0
     assert not note["converged"]

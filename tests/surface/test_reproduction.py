@@ -8,7 +8,7 @@ import pytest
 import trimesh
 from sklearn.datasets import load_digits
 
-from gcgp import articulated_bodies
+from gcgp import GCGPClassifier, articulated_bodies
 from gcgp.patches import Convolution
 from gcgp.surface.bodies import Bodies
 from gcgp.surface.command_line import TABLE_NAMES, main
@@ -130,7 +130,7 @@ def test_the_best_is_chosen_on_training_signals_alone(monkeypatch):
 
     monkeypatch.setattr(models, "GCGPClassifier", Spy)
     fit = models.best_of({"short": {"lengthscale": 0.1}, "long": {"lengthscale": 0.9}}, lambda count: 50)
-    _, note = fit(np.arange(100), np.arange(100) % 2, None, 0)
+    note = fit(np.arange(100), np.arange(100) % 2, None, 0).note
     assert note["chosen"] == "long"
     assert seen == [(0.1, 1000, 80), (0.9, 1000, 80), (0.9, 50, 100)]
 
@@ -144,8 +144,8 @@ def test_many_signals_are_halved_to_choose(monkeypatch):
 
 
 def test_scales_share_the_inducing_patches():
-    assert models._shared({"weighting": ["polar", "polar"]}, 100)["n_inducing"] == 50
-    assert models._shared({}, 100) == {"n_inducing": 100}
+    assert models.classifier({"weighting": ["polar", "polar"]}, 100, 0).n_inducing == 50
+    assert models.classifier({}, 100, 0).n_inducing == 100
 
 
 def test_intervals():
@@ -336,10 +336,22 @@ def test_foreign_images_are_found_and_scored(no_mnist, tmp_path, monkeypatch):
         p = 1 - 0.5 * given.mean(axis=(1, 2))
         return np.stack([p, 1 - p], axis=1)
 
-    areas = uncertainty.foreign_scores(predict, split, None, 1)
-    assert areas["AUROC, KMNIST"] == 1.0
-    assert areas["AUROC, turned by 90°"] == pytest.approx(0.5, abs=0.02)  # but for rounding
-    assert 0.3 < areas["AUROC, noise"] < 0.7
+    areas = uncertainty.foreign_scores(models.Trained(predict, {}), split, None, 1)
+    assert areas["AUROC of entropy, KMNIST"] == 1.0
+    assert areas["AUROC of entropy, turned by 90°"] == pytest.approx(0.5, abs=0.02)  # but for rounding
+    assert 0.3 < areas["AUROC of entropy, noise"] < 0.7
+    darker = models.Trained(predict, {}, lambda given: -given.mean(axis=(1, 2)))
+    areas = uncertainty.foreign_scores(darker, split, None, 1)
+    assert areas["AUROC of entropy, KMNIST"] == 1.0
+    assert areas["AUROC of deviation, KMNIST"] == 0.0
+
+
+def test_a_gp_doubts_what_it_has_not_seen():
+    images, labels = load_digits(n_class=3, return_X_y=True)
+    images = images.reshape(-1, 8, 8) / 16
+    model = models.trained(GCGPClassifier(n_inducing=40).fit(images[:100], labels[:100]))
+    noise = np.random.default_rng(0).random((50, 8, 8))
+    assert model.deviation(images[100:150]).max() < model.deviation(noise).min()
 
 
 def test_further_figures_are_columns_of_their_own(tmp_path):
@@ -359,8 +371,8 @@ def test_a_small_network_learns_digits(monkeypatch):
         monkeypatch.setattr(networks, name, value)
     images, labels = load_digits(n_class=3, return_X_y=True)
     images = images.reshape(-1, 8, 8) / 16
-    predict, _ = networks.convolutional_network(images[:400], labels[:400], None, 0)
-    assert (predict(images[400:]).argmax(axis=1) == labels[400:]).mean() > 0.9
+    model = networks.convolutional_network(images[:400], labels[:400], None, 0)
+    assert (model.predict(images[400:]).argmax(axis=1) == labels[400:]).mean() > 0.9
 
 
 def test_one_command_makes_a_table(no_mnist, tmp_path, monkeypatch, capsys):

@@ -17,17 +17,30 @@ from gcgp.inference.selection import Choice, Point, Sample, pattern_search
 from gcgp.inference.softmax import expected_softmax
 from gcgp.inference.statistics import Statistics
 
-START = (3.0, -4.0)
-"""log10 of the prior variance of a typical signal, and of α_ε."""
-COARSE_STEPS = ((0.5, 0.5),)
-FINE_STEPS = ((0.5, 0.5), (0.25, 0.25))
+START = (3.0, 3.25)
+"""log10 of the prior variance of a typical signal, and log2 of the noise variance of other classes' targets.
+
+The latter stands for α_ε: targets lie about 1.5 times as far apart, so it says how sure one may become.
+"""
+COARSE_STEPS = ((0.5, 0.25),)
+FINE_STEPS = ((0.5, 0.25), (0.25, 0.125))
 """The least losses lie along a narrow diagonal: larger steps stop beside it."""
 ALPHA = 0.01
 """α_ε where there is nothing to choose it by, as in Milios et al."""
-LEAST_ALPHA = 1e-7
+LEAST_LOG_NOISE, MOST_LOG_NOISE = math.log2(math.log(2)), 5.0
+"""For α_ε of 1, and of 1.3e-14."""
 MOST_LOG_VARIANCE = 8.0
 SEARCHED = 1_000
 """Features with which a search is done where there are more than twice as many."""
+
+
+def alpha_of(noise: float) -> float:
+    """The α_ε for which the targets of classes that are not a signal's own have this noise variance.
+
+    >>> round(alpha_of(math.log(1 / 0.01 + 1)), 9)
+    0.01
+    """
+    return 1 / math.expm1(noise)
 
 
 @dataclass(frozen=True)
@@ -126,7 +139,7 @@ class DirichletClassification:
     ) -> Choice[DirichletClassification]:
         """α_ε and the variance with the least leave-one-out loss on a sample; either may be given.
 
-        `start` is log10 of the prior variance of a typical signal and of α_ε. A signal that is the only one
+        `start` is as `START`. A signal that is the only one
         of its class is not left out: nothing would be left to know it by. If all are, the variance is
         chosen by the collapsed bound, and α_ε is 0.01. Several processes take some of the classes each.
         With many features the search is done with the first of them, which are those of the first inducing
@@ -143,7 +156,7 @@ class DirichletClassification:
             statistics, sample = statistics.along(basis), sample.along(basis)
 
         def at(point: tuple[float, ...]) -> tuple[DirichletClassification, float]:
-            likelihood = cls(10 ** point[1] if alpha is None else alpha)
+            likelihood = cls(alpha_of(2 ** point[1]) if alpha is None else alpha)
             return likelihood, 10 ** point[0] / size if variance is None else variance
 
         def search(
@@ -151,7 +164,7 @@ class DirichletClassification:
         ) -> Choice[Any]:
             def loss(point: Point) -> float:
                 likelihood, s2 = at(point)
-                if alpha is None and not LEAST_ALPHA <= likelihood.alpha <= 1:
+                if alpha is None and not LEAST_LOG_NOISE <= point[1] <= MOST_LOG_NOISE:
                     return math.inf
                 if variance is None and abs(point[0]) > MOST_LOG_VARIANCE:
                     return math.inf

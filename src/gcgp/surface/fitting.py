@@ -37,6 +37,8 @@ TRIAL_SIGNALS = 1_000
 """Training signals on which lengthscales, variance and α_ε are tried."""
 SCORED_SIGNALS = 500
 """How many of these, half at the most, are left out in turn to score a choice."""
+FINALLY_SCORED = 2_000
+"""Training signals that are left out in turn to choose variance and α_ε of the whole model."""
 TRIAL_INDUCING = 300
 TRIAL_DRAWS = 128
 """Draws behind a probability while α_ε and the variance are searched; predictions take 512."""
@@ -71,7 +73,8 @@ class Fitting:
     def run(self) -> Fitted:
         """All stages."""
         job, rng = self.job, self.job.rng
-        rows = rng.permutation(job.count)[: self._trial_size()]
+        order = rng.permutation(job.count)
+        rows = order[: self._trial_size()]
         trial = job.everywhere(rows)
         drafts = self._drafts(trial.signals)
         self._stage("lengthscales", unit="models tried")
@@ -100,7 +103,9 @@ class Fitting:
         if paper:
             fitted = self._as_in_the_paper(state, terms, loss)
         else:
-            fitted = self._solved(terms, rows[: state.drafts[0].scored], start)
+            # Signals that gave no inducing patches: some of the trial signals, and those beyond them.
+            fresh = np.concatenate([rows[: state.drafts[0].scored], order[len(rows) :]])
+            fitted = self._solved(terms, fresh[:FINALLY_SCORED], start)
         return replace(fitted, start_weightings=begun)
 
     def _stage(self, name: str, total: int | None = None, unit: str = "signals") -> None:

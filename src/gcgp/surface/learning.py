@@ -3,7 +3,7 @@
 First, where the weighting's distances are to be learned, a search for the best common factor of all of them:
 gradients alone do not find their way out of a neighbourhood that is far too small. Then climbs on the
 trial signals with few inducing patches, from there and from the radii that our own rule gives; from the
-better one on to more signals with all inducing patches, and to all signals.
+better one on to more signals with all inducing patches, and to all signals, if these are not very many.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ ROOM_TO_GROW = 1.3
 """How much further charts reach than the bins do at the start of a climb."""
 MIDDLE_SIGNALS = 4_000
 """Signals of the climb between that on the trial signals and that on all."""
+MOST_SIGNALS = 20_000
+"""Signals of the last climb: more take long and change little."""
 FULL_SHARE = 0.1
-"""Part of the iterations that may be spent on all signals at the end."""
+"""Part of the iterations that may be spent on these at the end."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,14 @@ def learn(state: State, task: Task, loss: TrialLoss) -> State:
     parts = [("trial", task.part(task.trial, task.trial_inducing), 1.0)]
     if task.job.count > len(trial):
         others = np.setdiff1d(np.arange(task.job.count), task.trial)
-        more = np.concatenate([task.trial, task.job.rng.permutation(others)[: MIDDLE_SIGNALS - len(trial)]])
-        parts = [(parts[0][0], parts[0][1], 0.5), ("more", task.part(more, task.inducing), 0.5)]
-        if task.job.count > len(more):
+        order = np.concatenate([task.trial, task.job.rng.permutation(others)])
+        parts = [
+            (parts[0][0], parts[0][1], 0.5),
+            ("more", task.part(order[:MIDDLE_SIGNALS], task.inducing), 0.5),
+        ]
+        if task.job.count > MOST_SIGNALS:
+            parts.append(("most", task.part(order[:MOST_SIGNALS], task.inducing), FULL_SHARE))
+        elif task.job.count > MIDDLE_SIGNALS:
             parts.append(("all", task, FULL_SHARE))
     interrupted = False
     try:

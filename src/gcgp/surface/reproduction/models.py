@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from sklearn.base import clone
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 
 from gcgp.domain import Mesh
 from gcgp.surface.descriptors import GeometryVectors
@@ -20,8 +21,6 @@ from gcgp.weighting import Box, Diffusion, Polar
 
 Predict = Callable[[Any], np.ndarray]
 Note = dict[str, Any]
-Fit = Callable[[Any, np.ndarray, int | None, int], tuple[Predict, Note]]
-"""From signals, labels, the number of inducing patches (None: the model's own) and a seed."""
 INDUCING = 750
 """As in the paper."""
 CHOSEN_ON = 10_000
@@ -34,10 +33,25 @@ START = ([0.0, 1.0, 2.0], 8, 1.0)
 
 
 @dataclass(frozen=True)
+class Trained:
+    """A fitted model: what it predicts, and what is to be said of it."""
+
+    predict: Predict
+    """Class probabilities `[N, C]` of signals."""
+    note: Note
+    deviation: Predict | None = None
+    """Of a GP: standard deviations `[N]` of the latent functions of the classes that it predicts."""
+
+
+Fit = Callable[[Any, np.ndarray, int | None, int], Trained]
+"""From signals, labels, the number of inducing patches (None: the model's own) and a seed."""
+
+
+@dataclass(frozen=True)
 class Tested:
     """A fitted model, what it was tested on, and what it said."""
 
-    predict: Predict
+    model: Trained
     split: Split
     probabilities: Float[np.ndarray, "N C"]
     truth: Int[np.ndarray, "N"]
@@ -47,35 +61,49 @@ class Tested:
     seed: int
 
 
-def conv_gp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> tuple[Predict, Note]:
+def trained(model: GCGPClassifier | Pipeline, **note: Any) -> Trained:
+    """What the tables ask of a fitted classifier, or of a descriptor and a classifier."""
+    before, last = (model[:-1].transform, model[-1]) if isinstance(model, Pipeline) else (None, model)
+
+    def deviation(signals: Any) -> Float[np.ndarray, "N"]:
+        given = signals if before is None else before(signals)
+        mean, std = last.predict_latent(given, return_std=True)
+        return np.asarray(std[np.arange(len(mean)), mean.argmax(axis=1)])
+
+    return Trained(model.predict_proba, {"inducing": last.features_.size} | note, deviation)
+
+
+def conv_gp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
     """The convolutional GP of van der Wilk et al. (2017): square patches of 5 × 5 pixels."""
     model = GCGPClassifier(Box(5), n_inducing=inducing or INDUCING, random_state=seed, **STRICT)
-    return model.fit(train, labels).predict_proba, {"inducing": model.features_.size}
+    return trained(model.fit(train, labels))
 
 
-def rbf_gp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> tuple[Predict, Note]:
+def rbf_gp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
     """A GP with an RBF on all pixels of an image at once."""
     model = GCGPClassifier(Diffusion([0.0]), n_inducing=inducing or INDUCING, random_state=seed, **STRICT)
     model.fit(on_one_vertex(train), labels)
-    return lambda images: model.predict_proba(on_one_vertex(images)), {"inducing": model.features_.size}
+    return Trained(
+        lambda images: model.predict_proba(on_one_vertex(images)), {"inducing": model.features_.size}
+    )
 
 
 def gcgp_images(inference: str) -> Fit:
     """3 × 8 bins at radii that suit digits, in closed form or variational; the rest as by default."""
 
-    def fit(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> tuple[Predict, Note]:
+    def fit(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
         model = GCGPClassifier(
             Polar([1.0, 3.0, 5.0], 8),
             n_inducing=inducing or INDUCING,
             inference=inference,
             random_state=seed,
         )
-        return model.fit(train, labels).predict_proba, {"inducing": model.features_.size}
+        return trained(model.fit(train, labels))
 
     return fit
 
 
-def gcgp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> tuple[Predict, Note]:
+def gcgp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
     """The paper's model: 3 × 8 bins, nothing in a patch that says where it is, radii and width learned."""
     model = GCGPClassifier(
         Polar(*START), n_inducing=inducing or INDUCING, learn=True, random_state=seed, **STRICT
@@ -83,51 +111,66 @@ def gcgp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> tup
     model.fit(train, labels)
     found = model.features_.terms[0].convolution.weighting
     radii, width = found.radii.tolist(), float(found.radial_width)
-    return model.predict_proba, {"inducing": model.features_.size, "radii": radii, "radial_width": width}
+    return trained(model, radii=radii, radial_width=width)
 
 
 def on_meshes(weighting: str) -> Fit:
     """Estimator defaults with this weighting, on the first four geometry vectors of meshes."""
 
-    def fit(
-        train: Sequence[Mesh], labels: np.ndarray, inducing: int | None, seed: int
-    ) -> tuple[Predict, Note]:
+    def fit(train: Sequence[Mesh], labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
         more: dict[str, Any] = {} if inducing is None else {"n_inducing": inducing}
         model = make_pipeline(GeometryVectors(), GCGPClassifier(weighting, random_state=seed, **more))
         model.fit(train, labels)
-        return model.predict_proba, {"inducing": model[-1].features_.size}
+        return trained(model)
 
     return fit
 
 
-def best_of(candidates: dict[str, dict[str, Any]], most: Callable[[int], int]) -> Fit:
+Options = dict[str, Any]
+"""Of a classifier; on meshes also `descriptor`."""
+
+
+def best_of(
+    candidates: dict[str, Options],
+    most: Callable[[int], int],
+    make: Callable[[Options, int, int], Any] = lambda *given: classifier(*given),
+) -> Fit:
     """The candidate with the least NLL on training signals that were held out, fitted to all of them.
 
-    `most` says how many inducing patches it then has, by the number of training signals.
+    `most` says how many inducing patches it then has, by the number of training signals; `make` makes an
+    estimator of options, a number of inducing patches, and a seed.
     """
 
-    def fit(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> tuple[Predict, Note]:
+    def fit(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
+        fitted, scored = held_out(labels, seed)
         losses = {}
-        if len(candidates) > 1:
-            fitted, scored = held_out(labels, seed)
-            for name, options in candidates.items():
-                few = _shared(options, min(inducing or CHOSEN_WITH, CHOSEN_WITH))
-                model = GCGPClassifier(random_state=seed, **few).fit(train[fitted], labels[fitted])
-                truth = np.searchsorted(model.classes_, labels[scored])
-                losses[name] = Scores.of(model.predict_proba(train[scored]), truth).nll
-        chosen = min(losses, key=lambda name: losses[name]) if losses else next(iter(candidates))
-        final = _shared(candidates[chosen], inducing or most(len(labels)))
-        model = GCGPClassifier(random_state=seed, **final).fit(train, labels)
-        note = {"inducing": model.features_.size, "chosen": chosen, "held_out_nll": losses}
-        return model.predict_proba, note
+        for name, options in candidates.items():
+            model = make(options, min(inducing or CHOSEN_WITH, CHOSEN_WITH), seed)
+            model.fit(_some(train, fitted), labels[fitted])
+            truth = np.searchsorted(model.classes_, labels[scored])
+            losses[name] = Scores.of(model.predict_proba(_some(train, scored)), truth).nll
+        chosen = min(losses, key=lambda name: losses[name])
+        model = make(candidates[chosen], inducing or most(len(labels)), seed).fit(train, labels)
+        return trained(model, chosen=chosen, held_out_nll=losses)
 
     return fit
 
 
-def _shared(options: dict[str, Any], inducing: int) -> dict[str, Any]:
-    """The options with so many inducing patches, which several scales share."""
+def classifier(options: Options, inducing: int, seed: int) -> GCGPClassifier:
+    """With so many inducing patches, which several scales share."""
     weighting = options.get("weighting")
-    return options | {"n_inducing": inducing // (len(weighting) if isinstance(weighting, list) else 1)}
+    scales = len(weighting) if isinstance(weighting, list) else 1
+    return GCGPClassifier(n_inducing=inducing // scales, random_state=seed, **options)
+
+
+def described(options: Options, inducing: int, seed: int) -> Pipeline:
+    """A descriptor of meshes, and the classifier with the other options."""
+    rest = {name: value for name, value in options.items() if name != "descriptor"}
+    return make_pipeline(clone(options["descriptor"]), classifier(rest, inducing, seed))
+
+
+def _some(signals: Any, rows: Int[np.ndarray, "n"]) -> Any:
+    return [signals[n] for n in rows] if isinstance(signals, list) else signals[rows]
 
 
 def held_out(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from gcgp.domain import Mesh, Signals
 from gcgp.surface.descriptors import GeometryVectors
 from gcgp.surface.reproduction.hierarchies import BatchLevel, Hierarchy
-from gcgp.surface.reproduction.models import Fit, Note, Predict
+from gcgp.surface.reproduction.models import Fit, Note, Trained
 
 CHANNELS = (32, 64, 64)
 HIDDEN = 128
@@ -123,7 +123,7 @@ def mixed(
 def network(kind: str) -> Fit:
     """A graph network of this kind, trained."""
 
-    def fit(train: Signals, labels: np.ndarray, inducing: int | None, seed: int) -> tuple[Predict, Note]:
+    def fit(train: Signals, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
         classes, codes = np.unique(labels, return_inverse=True)
         graphs = Hierarchy.of(train, len(CHANNELS))
         most = MOST_VERTICES / train.vertex_counts.mean()
@@ -137,14 +137,12 @@ def network(kind: str) -> Fit:
             own = Hierarchy.of(signals, len(CHANNELS), graphs.reach)
             return probabilities(model, own.batch, len(signals), together)
 
-        return predict, note
+        return Trained(predict, note)
 
     return fit
 
 
-def mesh_network(
-    train: Sequence[Mesh], labels: np.ndarray, inducing: int | None, seed: int
-) -> tuple[Predict, Note]:
+def mesh_network(train: Sequence[Mesh], labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
     """A MoNet on meshes: no pooling, neighbours on the surface, geometry vectors of unit variance."""
     descriptor = GeometryVectors()
     described = descriptor.fit_transform(train)
@@ -153,13 +151,13 @@ def mesh_network(
     def scaled(signals: Signals) -> Signals:
         return replace(signals, values=(signals.values - mean) / np.where(spread > 0, spread, 1.0))
 
-    predict, note = network("monet")(scaled(described), labels, inducing, seed)
-    return lambda meshes: predict(scaled(descriptor.transform(meshes))), note
+    found = network("monet")(scaled(described), labels, inducing, seed)
+    return replace(found, predict=lambda meshes: found.predict(scaled(descriptor.transform(meshes))))
 
 
 def convolutional_network(
     train: Float[np.ndarray, "N H W"], labels: np.ndarray, inducing: int | None, seed: int
-) -> tuple[Predict, Note]:
+) -> Trained:
     """A small network on images: two convolutions of 5 × 5 pixels with pooling, and a hidden layer."""
     classes, codes = np.unique(labels, return_inverse=True)
     sides = [side // 2 // 2 for side in train.shape[1:]]
@@ -183,7 +181,7 @@ def convolutional_network(
             nn.Linear(HIDDEN, len(classes)),
         )
         note = trained(model, batch_of(train), codes, seed)
-    return lambda images: probabilities(model, batch_of(images), len(images)), note
+    return Trained(lambda images: probabilities(model, batch_of(images), len(images)), note)
 
 
 Batches = Callable[[np.ndarray], tuple[Any, ...]]

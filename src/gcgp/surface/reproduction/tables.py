@@ -67,12 +67,12 @@ def carry_out_one(run: Run) -> dict[str, Any]:
     """Fit one model and test it: scores, seconds, peak of memory, and what differs from the paper."""
     row, split = TABLES[run.table].rows[run.model], TABLES[run.table].split(run)
     start = time.perf_counter()
-    predict, note = row.fit(split.train, split.labels, run.settings.inducing, run.seed)
+    model = row.fit(split.train, split.labels, run.settings.inducing, run.seed)
     fitted = time.perf_counter()
-    probabilities = predict(split.test)
+    probabilities = model.predict(split.test)
     seconds = time.perf_counter() - fitted
     truth = np.searchsorted(np.unique(split.labels), split.truth)
-    tested = Tested(predict, split, probabilities, truth, run.settings.data, run.seed)
+    tested = Tested(model, split, probabilities, truth, run.settings.data, run.seed)
     return {
         **asdict(Scores.of(probabilities, truth)),
         "calibration": [part.round(4).tolist() for part in calibration(probabilities, truth)],
@@ -82,7 +82,7 @@ def carry_out_one(run: Run) -> dict[str, Any]:
         "train": len(split.labels),
         "test": len(split.truth),
         "differs": [*split.differs, *filter(None, [row.differs])],
-        "note": note,
+        "note": model.note,
         "more": TABLES[run.table].more(tested),
     }
 

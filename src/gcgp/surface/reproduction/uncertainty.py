@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from sklearn.metrics import roc_auc_score
 
 from gcgp.surface.datasets import find_idx, read_idx
-from gcgp.surface.reproduction.models import Predict, Tested
+from gcgp.surface.metrics import Scores
+from gcgp.surface.reproduction.models import Predict, Tested, Trained
 from gcgp.surface.reproduction.sets import Split, data_folder
 
 REJECTED = (0.05, 0.1, 0.2)
@@ -57,14 +58,22 @@ def foreign_images(
             yield name, read_idx(path)[: len(some)].astype(np.float32) / 255
 
 
-def foreign_scores(predict: Predict, split: Split, folder: str | None, seed: int) -> dict[str, float]:
-    """For each kind of foreign images the area under the ROC curve that entropy has in telling them apart."""
-    own = entropy(predict(split.test[:FOREIGN]))
+def foreign_scores(model: Trained, split: Split, folder: str | None, seed: int) -> dict[str, float]:
+    """For each kind of foreign images the area under the ROC curve in telling them from test images.
+
+    They are told by the entropy of their probabilities and, where the model is a GP, by the standard
+    deviation of its latent function: how little the training images say of them, whatever the class.
+    """
+    measures: dict[str, Predict] = {"entropy": lambda images: entropy(model.predict(images))}
+    if model.deviation is not None:
+        measures["deviation"] = model.deviation
+    own = {name: measure(split.test[:FOREIGN]) for name, measure in measures.items()}
     areas = {}
-    for name, images in foreign_images(folder, split.test, seed):
-        other = entropy(predict(images))
-        truth = np.repeat([0, 1], [len(own), len(other)])
-        areas[f"AUROC, {name}"] = float(roc_auc_score(truth, np.concatenate([own, other])))
+    for kind, images in foreign_images(folder, split.test, seed):
+        for name, measure in measures.items():
+            scores = np.concatenate([own[name], measure(images)])
+            truth = np.arange(len(scores)) >= len(own[name])
+            areas[f"AUROC of {name}, {kind}"] = float(roc_auc_score(truth, scores))
     return areas
 
 
@@ -74,4 +83,6 @@ def worth(tested: Tested) -> dict[str, float]:
         f"error, {share:.0%} rejected": error_of_the_rest(tested.probabilities, tested.truth, share)
         for share in REJECTED
     }
-    return rejecting | foreign_scores(tested.predict, tested.split, tested.folder, tested.seed)
+    brier = Scores.of(tested.probabilities, tested.truth).brier
+    foreign = foreign_scores(tested.model, tested.split, tested.folder, tested.seed)
+    return {"Brier": brier} | rejecting | foreign
