@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gcgp.inference import DirichletClassification, Statistics
-from gcgp.inference.dirichlet import FINE_STEPS, START, alpha_of
+from gcgp.inference.dirichlet import FINE_STEPS, START, alpha_of, cautious_loss
 from gcgp.inference.selection import Sample
 from gcgp.inference.softmax import expected_softmax, normal_draws
 from slow_reference import dense_bound, dense_prediction
@@ -113,7 +113,7 @@ def test_class_without_signals_is_less_probable_than_others(sample):
 
 def loss_at(sample, draws, alpha, variance):
     likelihood = DirichletClassification(alpha)
-    return -likelihood.leave_one_out_logs(statistics_of(sample), variance, sample, draws).mean()
+    return cautious_loss(likelihood.leave_one_out_logs(statistics_of(sample), variance, sample, draws))
 
 
 def moved(choice, log_variance=0.0, log_noise=0.0):
@@ -217,8 +217,8 @@ def test_the_only_signal_of_its_class_is_not_left_out(sample):
     draws = normal_draws(CLASSES, 64)
     choice = DirichletClassification.choose(statistics_of(lonely), lonely, draws)
     others = lonely.of(torch.arange(24) > 0)
-    loss = -choice.likelihood.leave_one_out_logs(statistics_of(lonely), choice.variance, others, draws).mean()
-    assert choice.loss == pytest.approx(loss)
+    logs = choice.likelihood.leave_one_out_logs(statistics_of(lonely), choice.variance, others, draws)
+    assert choice.loss == pytest.approx(cautious_loss(logs))
 
 
 def test_one_signal_a_class_is_judged_by_the_bound(sample):

@@ -209,7 +209,7 @@ def test_who_is_confused_with_whom():
     }
 
 
-@pytest.mark.parametrize("model", ["gcgp", "gcgp-radial"])
+@pytest.mark.parametrize("model", ["gcgp", "gcgp-radial", "gcgp-best"])
 def test_one_command_makes_the_table_of_persons(tmp_path, capsys, model):
     faust_like(tmp_path)
     options = ["--data", str(tmp_path), "--results", str(tmp_path / "results")]

@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from gcgp.domain import Mesh
-from gcgp.surface.descriptors import GeometryVectors
+from gcgp.surface.descriptors import GeometryVectors, HeatKernelSignature, WaveKernelSignature
 from gcgp.surface.estimators import GCGPClassifier
 from gcgp.surface.metrics import Scores
 from gcgp.surface.reproduction.sets import Split, on_one_vertex, some_of_each
@@ -88,16 +88,11 @@ def rbf_gp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> T
     )
 
 
-def gcgp_images(inference: str) -> Fit:
-    """3 × 8 bins at radii that suit digits, in closed form or variational; the rest as by default."""
+def gcgp_images(**options: Any) -> Fit:
+    """3 × 8 bins at radii that suit digits; the rest as these options say, or as by default."""
 
     def fit(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
-        model = GCGPClassifier(
-            Polar([1.0, 3.0, 5.0], 8),
-            n_inducing=inducing or INDUCING,
-            inference=inference,
-            random_state=seed,
-        )
+        model = classifier({"weighting": Polar([1.0, 3.0, 5.0], 8)} | options, inducing or INDUCING, seed)
         return trained(model.fit(train, labels))
 
     return fit
@@ -202,4 +197,14 @@ BEST_OF_GRAPHS = best_of(
         "two scales": {"weighting": [Polar([1.0, 3.0, 5.0], 8), Polar([1.5, 4.5, 7.5, 10.5], 8, 2.2)]},
     },
     many,
+)
+BEST_OF_MESHES = best_of(
+    {
+        "4 geometry vectors": {"descriptor": GeometryVectors(), "weighting": "diffusion"},
+        "8 geometry vectors": {"descriptor": GeometryVectors(8), "weighting": "diffusion"},
+        "wave kernel signature": {"descriptor": WaveKernelSignature(), "weighting": "diffusion"},
+        "heat kernel signature": {"descriptor": HeatKernelSignature(), "weighting": "diffusion"},
+    },
+    many,
+    described,
 )

@@ -152,6 +152,12 @@ TABLES = {
             "conv-gp": Row("Conv GP, 5 × 5 pixels", models.conv_gp, {}, CLOSED),
             "rbf-gp": Row("RBF GP, 784 inputs", models.rbf_gp, {}, CLOSED),
             "gcgp": Row("GCGP, 3 × 8 bins", models.gcgp, {ALL: 0.017}, CLOSED),
+            "gcgp-quick": Row(
+                "GCGP, 3 × 8 bins, radii 1, 3, 5 given",
+                models.gcgp_images(**models.STRICT),
+                {ALL: 0.017},
+                f"{CLOSED}; radii and width not learned",
+            ),
             "gcgp-best": Row("GCGP, best", models.BEST_OF_IMAGES),
         },
         1,
@@ -189,6 +195,7 @@ TABLES = {
                 "GCGP, 16 × 5 bins", models.on_meshes("polar"), _by_vertices(0.233, 0.1, 0.033), CLOSED
             ),
             "gcgp-radial": Row("GCGP, 5 radial bins", models.on_meshes("diffusion")),
+            "gcgp-best": Row("GCGP, best", models.BEST_OF_MESHES),
         },
         30,
         _resolutions,
@@ -198,8 +205,8 @@ TABLES = {
     "uncertainty": Table(
         "What probabilities are worth: images of MNIST",
         {
-            "gcgp": Row("GCGP, closed form", models.gcgp_images("closed-form")),
-            "gcgp-variational": Row("GCGP, variational", models.gcgp_images("variational")),
+            "gcgp": Row("GCGP, closed form", models.gcgp_images()),
+            "gcgp-variational": Row("GCGP, variational", models.gcgp_images(inference="variational")),
             "cnn": Row("small CNN", convolutional_network, {}, TRAINED_HERE),
         },
         1,
