@@ -183,23 +183,11 @@ def test_fewer_signals_than_features_choose_the_same_as_in_the_whole_space(sampl
     assert small.loss == pytest.approx(whole.loss, rel=1e-9)
 
 
-def test_the_first_features_are_a_model_of_their_own(sample):
-    few = Sample(
-        sample.features[:, :3],
-        sample.diagonal - sample.features[:, :3].square().sum(dim=1),
-        sample.diagonal,
-        sample.labels,
-    )
-    torch.testing.assert_close(sample.leading(3).residual, few.residual)
-    expected, found = statistics_of(few), statistics_of(sample).leading(3)
-    for name in ("gram", "cross", "residual", "count"):
-        torch.testing.assert_close(getattr(found, name), getattr(expected, name))
-
-
-def test_many_features_are_searched_with_the_first_of_them(sample, monkeypatch):
+def test_many_features_are_searched_along_the_largest_of_them(sample, monkeypatch):
     """These find the variance; α_ε is that of all, no worse than its neighbours."""
     draws, statistics = normal_draws(CLASSES, 64), statistics_of(sample)
-    few = DirichletClassification.choose(statistics.leading(2), sample.leading(2), draws)
+    basis = statistics.principal(2)
+    few = DirichletClassification.choose(statistics.along(basis), sample.along(basis), draws)
     monkeypatch.setattr("gcgp.inference.dirichlet.SEARCHED", 2)
     choice = DirichletClassification.choose(statistics, sample, draws)
     assert choice.variance == few.variance

@@ -86,3 +86,18 @@ def test_few_signals_lose_nothing_in_the_directions_they_span():
     torch.testing.assert_close(basis @ along.gram @ basis.T, statistics.gram)
     torch.testing.assert_close(along.cross @ basis.T, statistics.cross)
     assert torch.equal(along.count, statistics.count)
+
+
+def test_principal_directions_hold_as_much_as_eigenvectors():
+    random = torch.Generator().manual_seed(0)
+    sizes = 0.5 ** torch.arange(30, dtype=torch.float64)
+    features = torch.randn(500, 30, generator=random, dtype=torch.float64) * sizes
+    turn = torch.linalg.qr(torch.randn(30, 30, generator=random, dtype=torch.float64)).Q
+    statistics = Statistics.empty(2, 30)
+    ones = torch.ones(500, dtype=torch.float64)
+    statistics.add(features @ turn, torch.arange(500) % 2, ones, ones)
+    basis = statistics.principal(6)
+    most = torch.linalg.eigvalsh(statistics.gram.sum(dim=0))[-6:].sum()
+    assert statistics.along(basis).gram.sum(dim=0).trace() > 0.9999 * most
+    along, left = statistics.along(basis), features @ turn - features @ turn @ basis @ basis.T
+    torch.testing.assert_close(along.residual.sum(), ones.sum() + left.square().sum())

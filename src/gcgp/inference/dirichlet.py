@@ -33,7 +33,7 @@ MOST_LOG_VARIANCE = 8.0
 SURPRISES = 0.1
 """So many signals are thought to have been predicted wrongly beside those that were."""
 SEARCHED = 1_000
-"""Features with which a search is done where there are more than twice as many."""
+"""Directions in which a search is done where there are more than twice as many features."""
 
 
 def alpha_of(noise: float) -> float:
@@ -48,8 +48,8 @@ def alpha_of(noise: float) -> float:
 def cautious_loss(logs: Float[Tensor, "n"]) -> float:
     """Mean negative log probability of the right class, with a small part of a signal that was wrong.
 
-    Where all are right, the mean alone is the less the surer they are, without end; few signals that are right
-    do not show that much.
+    Where all are right, the mean alone is the less the surer they are, without end; that few signals are
+    right does not show so much.
 
     >>> sure, surer = torch.tensor([[0.99, 0.99], [1 - 1e-9, 1 - 1e-9]], dtype=torch.float64).log()
     >>> cautious_loss(sure) < cautious_loss(surer)
@@ -158,8 +158,8 @@ class DirichletClassification:
         `start` is as `START`. A signal that is the only one
         of its class is not left out: nothing would be left to know it by. If all are, the variance is
         chosen by the collapsed bound, and α_ε is 0.01. Several processes take some of the classes each.
-        With many features the search is done with the first of them, which are those of the first inducing
-        patches, and only α_ε, which hangs most on their number, is then looked for with all.
+        With many features the search is done in the directions in which signals differ most, and only α_ε is
+        then looked for in all.
         """
         size = float(sample.diagonal.mean())
         assert sample.labels is not None
@@ -194,7 +194,8 @@ class DirichletClassification:
             return Choice(*at(best), value, best)
 
         if sample.features.shape[1] > 2 * SEARCHED:
-            start = search(statistics.leading(SEARCHED), sample.leading(SEARCHED), start, steps).at
+            basis = statistics.principal(SEARCHED)
+            start = search(statistics.along(basis), sample.along(basis), start, steps).at
             steps = [(0.0, step[1]) for step in steps if step[1]]
         return search(statistics, sample, start, steps)
 

@@ -48,15 +48,10 @@ class Sample:
             None if self.targets is None else self.targets[chosen],
         )
 
-    def leading(self, count: int) -> Sample:
-        """The first features alone; what the others explain joins the residual."""
-        rest = self.features[:, count:].square().sum(dim=1)
-        return replace(self, features=self.features[:, :count].contiguous(), residual=self.residual + rest)
-
     def along(self, basis: Float[Tensor, "M r"]) -> Sample:
-        """The features' coordinates in an orthonormal basis of what training signals span.
+        """The features' coordinates in an orthonormal basis of directions; the rest joins the residual.
 
-        No training signal says anything of the rest, which is left at its prior: it joins the residual.
+        It is left at its prior there, as it is where no training signal says anything of it.
         """
         features = self.features @ basis
         rest = self.features.square().sum(dim=1) - features.square().sum(dim=1)

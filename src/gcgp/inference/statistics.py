@@ -10,6 +10,8 @@ from torch import Tensor
 
 from gcgp.inference.ranks import Ranks
 
+POWERS = 2
+"""Steps of subspace iteration."""
 SPANNED = 1e-13
 """A direction counts if this share of the largest sum of squares of features lies along it."""
 
@@ -71,16 +73,22 @@ class Statistics:
         values, vectors = torch.linalg.eigh(self.gram.sum(dim=0))
         return vectors[:, values > SPANNED * values[-1].clamp_min(0.0)]
 
-    def along(self, basis: Float[Tensor, "M r"]) -> Statistics:
-        """The statistics of the features' coordinates in an orthonormal basis."""
-        return replace(self, gram=basis.T @ self.gram @ basis, cross=self.cross @ basis)
+    def principal(self, count: int) -> Float[Tensor, "M count"]:
+        """An orthonormal basis of about the `count` directions in which features of signals are largest.
 
-    def leading(self, count: int) -> Statistics:
-        """The statistics of the first features alone; what the others explain joins the residual."""
-        rest = self.gram.diagonal(dim1=1, dim2=2)[:, count:].sum(dim=1)
+        By subspace iteration: an eigendecomposition would take longer than all that is done with its result.
+        """
+        total = self.gram.sum(dim=0)
+        start = torch.linspace(0, len(total) - 1, count).round().long()
+        basis = torch.linalg.qr(total[:, start]).Q
+        for _ in range(POWERS):
+            basis = torch.linalg.qr(total @ basis).Q
+        return basis
+
+    def along(self, basis: Float[Tensor, "M r"]) -> Statistics:
+        """Those of the features' coordinates in an orthonormal basis; what is left out joins the residual."""
+        gram = basis.T @ self.gram @ basis
+        whole, kept = (each.diagonal(dim1=1, dim2=2).sum(dim=1) for each in (self.gram, gram))
         return replace(
-            self,
-            gram=self.gram[:, :count, :count].contiguous(),
-            cross=self.cross[:, :count].contiguous(),
-            residual=self.residual + rest,
+            self, gram=gram, cross=self.cross @ basis, residual=self.residual + (whole - kept).clamp_min(0.0)
         )
