@@ -62,6 +62,7 @@ def test_scratch_is_the_same_room_again_and_grows():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_number_of_threads_changes_no_more_than_the_last_digit(dtype, monkeypatch):
+    """Products of blocks of another size are rounded otherwise, and kernels of up to 40 patches add up."""
     monkeypatch.setattr("gcgp.kernel.blocks.BLOCK_ELEMENTS", 64)
     patches = ragged_patches([30, 0, 1, 40, 7], dtype=dtype)
     inducing = ragged_patches([8], seed=3, dtype=dtype).values
@@ -74,7 +75,7 @@ def test_the_number_of_threads_changes_no_more_than_the_last_digit(dtype, monkey
     torch.set_num_threads(before)
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
-            torch.testing.assert_close(one, two, rtol=4 * torch.finfo(dtype).eps, atol=0)
+            torch.testing.assert_close(one, two, rtol=16 * torch.finfo(dtype).eps, atol=0)
 
 
 def _in_child(queue):

@@ -138,9 +138,17 @@ def test_the_best_is_chosen_on_training_signals_alone(monkeypatch):
 def test_many_signals_are_halved_to_choose(monkeypatch):
     monkeypatch.setattr(models, "CHOSEN_ON", 100)
     labels = np.arange(1000) % 10
-    fitted, scored = models.held_out(labels, seed=0)
+    fitted, scored = models.to_choose(labels, seed=0)
     assert (len(fitted), len(scored)) == (100, 100)
     assert not set(fitted) & set(scored)
+
+
+def test_of_few_signals_one_of_each_class_is_held_out():
+    labels = np.repeat([3, 5, 9], 2)
+    learned, held = sets.held_out(labels, 0.1, seed=0)
+    assert sorted(labels[learned]) == sorted(labels[held]) == [3, 5, 9]
+    assert sets.held_out(np.array([3, 3, 5]), 0.1, seed=0) is None
+    assert models.to_choose(np.array([3, 3, 5]), seed=0) is None
 
 
 def test_scales_share_the_inducing_patches():

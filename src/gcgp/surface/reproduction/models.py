@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import clone
-from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from gcgp.domain import Mesh
 from gcgp.surface.descriptors import GeometryVectors, WaveKernelSignature
 from gcgp.surface.estimators import GCGPClassifier
 from gcgp.surface.metrics import Scores
-from gcgp.surface.reproduction.sets import Split, on_one_vertex, some_of_each
+from gcgp.surface.reproduction.sets import Split, held_out, on_one_vertex, some_of_each
 from gcgp.weighting import Box, Diffusion, Polar
 
 Predict = Callable[[Any], np.ndarray]
@@ -132,18 +131,21 @@ def best_of(
 ) -> Fit:
     """The candidate with the least NLL on training signals that were held out, fitted to all of them.
 
+    It is the first one where a class has but one signal, so that none can be held out.
     `most` says how many inducing patches it then has, by the number of training signals; `make` makes an
     estimator of options, a number of inducing patches, and a seed.
     """
 
     def fit(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
-        fitted, scored = held_out(labels, seed)
-        losses = {}
-        for name, options in candidates.items():
-            model = make(options, min(inducing or CHOSEN_WITH, CHOSEN_WITH), seed)
-            model.fit(_some(train, fitted), labels[fitted])
-            truth = np.searchsorted(model.classes_, labels[scored])
-            losses[name] = Scores.of(model.predict_proba(_some(train, scored)), truth).nll
+        losses = dict.fromkeys(candidates, 0.0)
+        parts = to_choose(labels, seed)
+        if parts is not None:
+            fitted, scored = parts
+            for name, options in candidates.items():
+                model = make(options, min(inducing or CHOSEN_WITH, CHOSEN_WITH), seed)
+                model.fit(_some(train, fitted), labels[fitted])
+                truth = np.searchsorted(model.classes_, labels[scored])
+                losses[name] = Scores.of(model.predict_proba(_some(train, scored)), truth).nll
         chosen = min(losses, key=lambda name: losses[name])
         model = make(candidates[chosen], inducing or most(len(labels)), seed).fit(train, labels)
         return trained(model, chosen=chosen, held_out_nll=losses)
@@ -168,12 +170,11 @@ def _some(signals: Any, rows: Int[np.ndarray, "n"]) -> Any:
     return [signals[n] for n in rows] if isinstance(signals, list) else signals[rows]
 
 
-def held_out(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Training signals to fit candidates to and others to score them, as many of each class as there are."""
+def to_choose(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Training signals to fit candidates to and others to score them; None where none can be spared."""
     rows = some_of_each(labels, -(-2 * CHOSEN_ON // len(np.unique(labels))), seed)
-    share = 0.5 if len(rows) > CHOSEN_ON else 0.2
-    fitted, scored = train_test_split(rows, test_size=share, stratify=labels[rows], random_state=seed)
-    return fitted, scored
+    parts = held_out(labels[rows], 0.5 if len(rows) > CHOSEN_ON else 0.2, seed)
+    return None if parts is None else (rows[parts[0]], rows[parts[1]])
 
 
 def many(count: int) -> int:

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
 from gcgp.domain import Mesh, Signals
 from gcgp.surface.descriptors import GeometryVectors
 from gcgp.surface.reproduction.hierarchies import BatchLevel, Hierarchy
 from gcgp.surface.reproduction.models import Fit, Note, Trained
+from gcgp.surface.reproduction.sets import held_out
 
 CHANNELS = (32, 64, 64)
 HIDDEN = 128
@@ -193,11 +193,8 @@ def trained(model: nn.Module, batch: Batches, labels: np.ndarray, seed: int, tog
 
     Where a class has but one signal none is held out, and those that are learned from say when to stop.
     """
-    learned = held = np.arange(len(labels))
-    counts = np.bincount(labels)
-    if counts.min() > 1:
-        size = max(round(HELD_OUT * len(labels)), len(counts))
-        learned, held = train_test_split(learned, test_size=size, stratify=labels, random_state=seed)
+    every = np.arange(len(labels))
+    learned, held = held_out(labels, HELD_OUT, seed) or (every, every)
     optimiser = torch.optim.Adam(model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     patience = max(PATIENCE, -(-LEAST_STEPS * together // len(learned)))
     slower = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, patience=patience // 2)

@@ -104,6 +104,21 @@ def some_of_each(labels: np.ndarray, per_class: int | None, seed: int) -> np.nda
     return np.sort(np.concatenate(parts))
 
 
+def held_out(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Numbers of signals to learn from and of a share that is held out, one of each class at least.
+
+    None where a class has but one signal.
+    """
+    counts = np.unique(labels, return_counts=True)[1]
+    if counts.min() < 2:
+        return None
+    size = max(round(share * len(labels)), len(counts))
+    learned, held = train_test_split(
+        np.arange(len(labels)), test_size=size, stratify=labels, random_state=seed
+    )
+    return learned, held
+
+
 def on_one_vertex(images: np.ndarray) -> Signals:
     """Each image as a signal on a single vertex, a channel for each pixel: what is left is a plain GP."""
     values = np.asarray(images).reshape(len(images), 1, -1)
