@@ -188,6 +188,9 @@ def training_size(settings: Settings, results: Path) -> Figure:
         if paper:
             axes.plot(*zip(*paper, strict=True), "x--", color=INK, label=f"{title}, the paper")
     axes.set(xscale="log", xlabel="training digits of each class", ylabel="error")
+    every = sorted({int(line.condition.split()[0]) for line in found})
+    axes.set_xticks(every, [f"{size:,}" for size in every])
+    axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)

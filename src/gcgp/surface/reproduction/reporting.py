@@ -166,5 +166,5 @@ def report_of(folder: Path, beside: Path) -> str:
     tables = [as_markdown(own) for table in TABLES for own in found.get(table, [])]
     pictures = sorted((folder / "figures").glob("*.png"))
     shown = [f"![{path.stem}]({Path(os.path.relpath(path, beside)).as_posix()})\n" for path in pictures]
-    head = ["## Figures", "", "`gcgp reproduce figures`; each is also there as SVG.", ""] if shown else []
+    head = ["## Figures", "", "`gcgp reproduce figures` draws them, each also as SVG.", ""] if shown else []
     return "\n".join([*introduction, *tables, *head, *shown])
