@@ -322,7 +322,3 @@ class Fitting:
         for logs in (before, after if worth else before):
             job.history.add(float(logs.mean()))
         return (learned, check.last) if worth else (state, start)
-
-
-def _resolved(option: bool | float | str, by_default: bool) -> bool:
-    return by_default if option == "auto" else bool(option)

@@ -137,7 +137,7 @@ def best_of(
     """
 
     def fit(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
-        losses = dict.fromkeys(candidates, 0.0)
+        losses: dict[str, float] = {}
         parts = to_choose(labels, seed)
         if parts is not None:
             fitted, scored = parts
@@ -146,7 +146,7 @@ def best_of(
                 model.fit(_some(train, fitted), labels[fitted])
                 truth = np.searchsorted(model.classes_, labels[scored])
                 losses[name] = Scores.of(model.predict_proba(_some(train, scored)), truth).nll
-        chosen = min(losses, key=lambda name: losses[name])
+        chosen = min(losses, key=lambda name: losses[name]) if losses else next(iter(candidates))
         model = make(candidates[chosen], inducing or most(len(labels)), seed).fit(train, labels)
         return trained(model, chosen=chosen, held_out_nll=losses)
 
