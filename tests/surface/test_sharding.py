@@ -35,6 +35,7 @@ FITS = """
     variational = dict(inference="variational", **quick)
     fits = {
         "closed": (GCGPClassifier(bins, **options), images, names, unseen),
+        "refined": (GCGPClassifier(bins, inference="refined", **quick, **options), images, labels, unseen),
         "learned": (
             GCGPClassifier(bins, learn=True, max_iter=3, **quick, **options),
             images, labels, unseen,

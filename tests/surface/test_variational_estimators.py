@@ -51,6 +51,28 @@ def test_every_likelihood_tells_digits_apart(likelihood, digits, unseen):
     np.testing.assert_allclose(one_by_one, probabilities[:5], atol=1e-6)
 
 
+def test_refined_means_tell_digits_apart_better(unseen, tmp_path):
+    data = load_digits()  # whose writers come one after the other
+    train, test = ((data.images[part::2] / 16, data.target[part::2]) for part in (0, 1))
+    closed = GCGPClassifier(Box(3), **SMALL).fit(*train)
+    model = GCGPClassifier(Box(3), inference="refined", **SMALL).fit(*train)
+    assert model.softmax_weight_ > 0
+    assert model.score(*test) > closed.score(*test)
+    assert loss(model, *test) < loss(closed, *test)
+    np.testing.assert_array_equal(model.posterior_.roots, closed.posterior_.roots)
+    before, after = (step.value for step in model.history_ if step.stage == "refined")
+    assert after > before
+    model.save(tmp_path / "model")
+    back = gcgp.load(tmp_path / "model")
+    assert back.softmax_weight_ == model.softmax_weight_
+    np.testing.assert_array_equal(back.predict_proba(unseen[0]), model.predict_proba(unseen[0]))
+
+
+def test_means_of_a_regression_need_no_softmax(digits):
+    with pytest.raises(ValueError, match="inference='refined'"):
+        GCGPRegressor(inference="refined").fit(digits[0], digits[1])
+
+
 def test_the_bound_chooses_the_variance_if_asked_to(digits):
     options = {"likelihood": "softmax", "inference": "variational", **SMALL}
     by_bound = GCGPClassifier(Box(3), objective="bound", **options).fit(*digits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -67,6 +67,10 @@ class Statistics:
     def total(self, ranks: Ranks) -> None:
         """Become the sums over the signals of all processes."""
         ranks.total(self.gram, self.cross, self.squares, self.residual, self.count)
+
+    def without(self, part: Statistics) -> Statistics:
+        """Those of the signals that are not in the part."""
+        return Statistics(*(getattr(self, each.name) - getattr(part, each.name) for each in fields(self)))
 
     def span(self) -> Float[Tensor, "M r"]:
         """An orthonormal basis of what the features of all signals span, to rounding."""

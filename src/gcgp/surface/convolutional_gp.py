@@ -30,12 +30,11 @@ from gcgp.kernel.base import NAMES as KERNELS
 from gcgp.kernel.convolutional import AGGREGATES
 from gcgp.kernel.inducing import METHODS
 from gcgp.patches.convolution import runs
-from gcgp.surface.fitting import DTYPES, Fitting
+from gcgp.surface.fitting import DTYPES, Fitted, Fitting
 from gcgp.surface.inputs import as_bytes, as_device, as_signals
 from gcgp.surface.job import Job
 from gcgp.surface.learning import OBJECTIVES, names_to_learn, teller
 from gcgp.surface.sharding import check_shards
-from gcgp.surface.variational import INFERENCES
 
 
 @dataclass(frozen=True)
@@ -99,6 +98,7 @@ class ConvolutionalGP(BaseEstimator):
 
     _likelihood: Callable[[Any], Any]
     _likelihood_parameter: str
+    _inferences: Sequence[str]
 
     def predict_latent(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Posterior mean `[N, C]` of the latent functions and, if asked for, their standard deviation."""
@@ -146,7 +146,7 @@ class ConvolutionalGP(BaseEstimator):
             ("dtype", self.dtype, tuple(DTYPES)),
             ("objective", self.objective, OBJECTIVES),
             ("optimiser", self.optimiser, (*OPTIMISERS, "paper")),
-            ("inference", self.inference, INFERENCES),
+            ("inference", self.inference, self._inferences),
         ):
             if value not in known:
                 raise unknown_option(name, value, known)
@@ -207,7 +207,7 @@ class ConvolutionalGP(BaseEstimator):
         targets: Float[np.ndarray, "N"],
         groups: int,
         ranks: Ranks,
-    ) -> Choice[Any]:
+    ) -> Fitted:
         """Build the terms, collect the statistics of all signals, and choose likelihood and variance.
 
         `group` says to which of the `groups` a signal belongs: its class, or 0 in regression. Signals are
@@ -252,7 +252,7 @@ class ConvolutionalGP(BaseEstimator):
         self.image_shape_ = None
         if fixed and isinstance(signals.domains, Grids) and len(signals.domains) == 1:
             self.image_shape_ = tuple(signals.domains.shapes[0].tolist())
-        return fitted.choice
+        return fitted
 
     def _chunks(self, signals: Signals, diagonal: bool) -> Iterator[Chunk]:
         with self._bar(len(signals)) as bar:

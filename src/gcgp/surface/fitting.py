@@ -1,7 +1,8 @@
 """Fitting: from signals and options to features and a posterior.
 
 Lengthscales are tuned on trial signals; then, if that is asked for, weighting and kernel are learned; then
-come the features of all signals, their sums, and the closed form, or variational inference from there.
+come the features of all signals, their sums, and the closed form; from there its means may be refined, or
+variational inference goes on.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from jaxtyping import Int, Num
 from torch import Tensor
 
 from gcgp.domain import Meshes, Signals
-from gcgp.inference import Features, GaussianRegression, Posterior, Statistics, Term
+from gcgp.inference import DirichletClassification, Features, GaussianRegression, Posterior, Statistics, Term
 from gcgp.inference.dirichlet import FINE_STEPS
+from gcgp.inference.refinement import Refinement
 from gcgp.inference.selection import Choice, Point, Sample
 from gcgp.inference.softmax import normal_draws
 from gcgp.inference.variational import Observed
@@ -59,6 +61,8 @@ class Fitted:
     """Likelihood and variance of the closed form."""
     start_weightings: Sequence[Weighting] | None = None
     """Those that learning started from."""
+    softmax_weight: float = 0.0
+    """With which means were refined."""
 
 
 @dataclass
@@ -190,13 +194,13 @@ class Fitting:
         )
 
     def _solved(self, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point) -> Fitted:
-        """The closed form for the given terms and, if that is asked for, natural gradient steps from it."""
+        """The closed form for the given terms, or what is made of it: refined means, or natural steps."""
         job = self.job
         features = Features(terms, job.memory, job.device)
         self._stage("features", len(job.signals))
         statistics = Statistics.empty(job.groups, features.size)
         observed = None
-        if self.model.inference == "variational":
+        if self.model.inference != "closed-form":
             dtype = DTYPES[self.model.dtype]
             observed = Observed.room(features.size, self._told(), dtype, job.memory, job.ranks, job.first)
         seed = int(job.rng.integers(2**31))
@@ -216,6 +220,8 @@ class Fitting:
         if observed is None:
             posterior, bound = choice.likelihood.solved(statistics, choice.variance)
             return Fitted(features, posterior, float(bound), choice)
+        if self.model.inference == "refined":
+            return self._refined(features, observed, statistics, choice, scored)
         self._stage("natural gradient steps")
         fit = naturally(
             observed,
@@ -230,6 +236,23 @@ class Fitting:
             rng=job.rng,
         )
         return Fitted(features, fit.posterior, fit.bound, choice)
+
+    def _refined(
+        self,
+        features: Features,
+        observed: Observed,
+        statistics: Statistics,
+        choice: Choice[DirichletClassification],
+        scored: Int[np.ndarray, "m"],
+    ) -> Fitted:
+        """The closed form, its means moved by a softmax as far as that helps signals that are held out."""
+        self._stage("means")
+        self.job.history.stage = "refined"
+        refinement = Refinement(observed, statistics, choice.likelihood, choice.variance)
+        pull = refinement.chosen(torch.from_numpy(scored), self.job.history.add)
+        closed, bound = choice.likelihood.solved(statistics, choice.variance)
+        posterior = refinement.of_all(closed, pull)
+        return Fitted(features, posterior, float(bound), choice, softmax_weight=pull.weight)
 
     def _as_in_the_paper(self, state: State, terms: Sequence[Term], loss: TrialLoss) -> Fitted:
         """Adam on everything in batches; what was tuned is where it starts."""

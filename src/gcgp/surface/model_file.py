@@ -38,10 +38,12 @@ DESCRIPTORS: dict[str, Any] = {
 }
 COMMON = ("variance_", "bound_", "n_iter_", "domain_", "channels_", "image_shape_")
 FITTED = {
-    "GCGPClassifier": (*COMMON, "alpha_"),
+    "GCGPClassifier": (*COMMON, "alpha_", "softmax_weight_"),
     "GCGPRegressor": (*COMMON, "noise_", "intercept_"),
 }
 """Fitted attributes that are numbers, texts or short lists."""
+LATER = {"softmax_weight_": 0.0}
+"""Those that the first files did not have."""
 
 
 def save(model: Any, path: str | Path) -> None:
@@ -154,7 +156,7 @@ def _rebuilt_step(description: dict[str, Any], tensors: dict[str, Tensor]) -> An
         return descriptor
     estimator = ESTIMATORS[kind](**parameters | {"device": _usable(parameters.get("device", "cpu"))})
     for key in FITTED[kind]:
-        value = description["fitted"][key]
+        value = (LATER | description["fitted"])[key]
         setattr(estimator, key, tuple(value) if isinstance(value, list) else value)
     terms = [_rebuilt_term(term, f"terms.{i}.", tensors) for i, term in enumerate(description["terms"])]
     estimator.features_ = Features(terms, as_bytes(estimator.memory_limit))

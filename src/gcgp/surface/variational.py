@@ -21,7 +21,7 @@ from gcgp.inference.variational import Fit, Observed, Score, Sites, settle
 from gcgp.surface.job import Job
 from gcgp.surface.learning import MOST_SCORED, fastened, loosened
 
-INFERENCES = ("closed-form", "variational")
+INFERENCES = ("closed-form", "refined", "variational")
 LIKELIHOODS = ("auto", "anchored", "softmax", "robust-max")
 FIRST_WEIGHT, WEIGHT_STEP, LEAST_WEIGHT, MOST_WEIGHT = 1.5, 1.0, -0.5, 2.5
 """log4 of the softmax's weight beside the anchors: where its search starts, its step, and its limits.

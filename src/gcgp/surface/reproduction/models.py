@@ -182,19 +182,24 @@ def many(count: int) -> int:
     return min(4_000, max(750, count // 4))
 
 
+def refined(**options: Any) -> Options:
+    """These, and means that a softmax has moved."""
+    return options | {"inference": "refined"}
+
+
 BEST_OF_IMAGES = best_of(
     {
-        "radii 1, 2, 4, 6": {"weighting": Polar([1.0, 2.0, 4.0, 6.0], 8)},
-        "5 × 5 pixels": {"weighting": Box(5)},
-        "5 × 5 pixels, shorter lengthscales": {"weighting": Box(5), "lengthscale": 1.0, "location": 4.0},
+        "radii 1, 2, 4, 6": refined(weighting=Polar([1.0, 2.0, 4.0, 6.0], 8)),
+        "5 × 5 pixels": refined(weighting=Box(5)),
+        "5 × 5 pixels, shorter lengthscales": refined(weighting=Box(5), lengthscale=1.0, location=4.0),
     },
     many,
 )
 BEST_OF_GRAPHS = best_of(
     {
-        "defaults": {},
-        "shorter lengthscale": {"lengthscale": 1.0},
-        "two scales": {"weighting": [Polar([1.0, 3.0, 5.0], 8), Polar([1.5, 4.5, 7.5, 10.5], 8, 2.2)]},
+        "defaults": refined(),
+        "shorter lengthscale": refined(lengthscale=1.0),
+        "two scales": refined(weighting=[Polar([1.0, 3.0, 5.0], 8), Polar([1.5, 4.5, 7.5, 10.5], 8, 2.2)]),
     },
     many,
 )
