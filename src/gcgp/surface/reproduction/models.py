@@ -72,6 +72,23 @@ def trained(model: GCGPClassifier | Pipeline, **note: Any) -> Trained:
     return Trained(model.predict_proba, {"inducing": last.features_.size} | note, deviation)
 
 
+Options = dict[str, Any]
+"""Of a classifier; on meshes also `descriptor`."""
+
+
+def classifier(options: Options, inducing: int, seed: int) -> GCGPClassifier:
+    """With so many inducing patches, which several scales share."""
+    weighting = options.get("weighting")
+    scales = len(weighting) if isinstance(weighting, list) else 1
+    return GCGPClassifier(n_inducing=inducing // scales, random_state=seed, **options)
+
+
+def described(options: Options, inducing: int, seed: int) -> Pipeline:
+    """A descriptor of meshes, and the classifier with the other options."""
+    rest = {name: value for name, value in options.items() if name != "descriptor"}
+    return make_pipeline(clone(options["descriptor"]), classifier(rest, inducing, seed))
+
+
 def conv_gp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
     """The convolutional GP of van der Wilk et al. (2017): square patches of 5 × 5 pixels."""
     model = GCGPClassifier(Box(5), n_inducing=inducing or INDUCING, random_state=seed, **STRICT)
@@ -112,22 +129,16 @@ def on_meshes(weighting: str) -> Fit:
     """Estimator defaults with this weighting, on the first four geometry vectors of meshes."""
 
     def fit(train: Sequence[Mesh], labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
-        more: dict[str, Any] = {} if inducing is None else {"n_inducing": inducing}
-        model = make_pipeline(GeometryVectors(), GCGPClassifier(weighting, random_state=seed, **more))
-        model.fit(train, labels)
-        return trained(model)
+        options = {"descriptor": GeometryVectors(), "weighting": weighting}
+        return trained(described(options, inducing or INDUCING, seed).fit(train, labels))
 
     return fit
-
-
-Options = dict[str, Any]
-"""Of a classifier; on meshes also `descriptor`."""
 
 
 def best_of(
     candidates: dict[str, Options],
     most: Callable[[int], int],
-    make: Callable[[Options, int, int], Any] = lambda *given: classifier(*given),
+    make: Callable[[Options, int, int], Any] = classifier,
 ) -> Fit:
     """The candidate with the least NLL on training signals that were held out, fitted to all of them.
 
@@ -151,19 +162,6 @@ def best_of(
         return trained(model, chosen=chosen, held_out_nll=losses)
 
     return fit
-
-
-def classifier(options: Options, inducing: int, seed: int) -> GCGPClassifier:
-    """With so many inducing patches, which several scales share."""
-    weighting = options.get("weighting")
-    scales = len(weighting) if isinstance(weighting, list) else 1
-    return GCGPClassifier(n_inducing=inducing // scales, random_state=seed, **options)
-
-
-def described(options: Options, inducing: int, seed: int) -> Pipeline:
-    """A descriptor of meshes, and the classifier with the other options."""
-    rest = {name: value for name, value in options.items() if name != "descriptor"}
-    return make_pipeline(clone(options["descriptor"]), classifier(rest, inducing, seed))
 
 
 def _some(signals: Any, rows: Int[np.ndarray, "n"]) -> Any:
