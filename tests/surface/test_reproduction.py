@@ -14,7 +14,7 @@ from gcgp.surface.bodies import Bodies
 from gcgp.surface.command_line import TABLE_NAMES, main
 from gcgp.surface.metrics import calibration
 from gcgp.surface.reproduction import figures, models, networks, sets, uncertainty
-from gcgp.surface.reproduction.reporting import Line, as_text, report_of
+from gcgp.surface.reproduction.reporting import Line, as_text, choices, report_of
 from gcgp.surface.reproduction.runs import Results, Run, Settings, carry_out
 from gcgp.surface.reproduction.sets import on_one_vertex, some_of_each
 from gcgp.surface.reproduction.tables import TABLES, confused
@@ -38,6 +38,7 @@ def outcome(error=0.1, **more):
         "peak_memory_gb": 0.5,
         "test": 100,
         "differs": ["data remade"],
+        "note": {},
     } | more
 
 
@@ -117,7 +118,7 @@ def test_the_best_is_chosen_on_training_signals_alone(monkeypatch):
             self.lengthscale, self.n_inducing = lengthscale, n_inducing
 
         def fit(self, signals, labels):
-            self.classes_ = np.unique(labels)
+            self.classes_, self.softmax_weight_ = np.unique(labels), 0.0
             self.features_ = type("Features", (), {"size": self.n_inducing})
             seen.append((self.lengthscale, self.n_inducing, len(signals)))
             self.known = set(signals.tolist())
@@ -307,6 +308,16 @@ def test_the_page_has_all_results_of_a_folder(tmp_path):
     text = as_text(results.content)
     assert text.splitlines()[0] == "MNIST"
     assert "RBF GP, 784 inputs  all" in text
+
+
+def test_the_page_says_what_was_chosen():
+    runs = {
+        str(seed): {"model": "gcgp-best", "condition": "100 a class", "seed": seed}
+        | outcome(note={"chosen": "defaults" if seed else "two scales"})
+        for seed in range(3)
+    }
+    said = choices({"table": "ablation", "runs": runs})
+    assert said == ["GCGP, best, means refined, 100 a class: defaults (2), two scales (1)"]
 
 
 def test_results_of_several_files_are_one_table(tmp_path):

@@ -69,7 +69,8 @@ def trained(model: GCGPClassifier | Pipeline, **note: Any) -> Trained:
         mean, std = last.predict_latent(given, return_std=True)
         return np.asarray(std[np.arange(len(mean)), mean.argmax(axis=1)])
 
-    return Trained(model.predict_proba, {"inducing": last.features_.size} | note, deviation)
+    found = {"inducing": last.features_.size, "softmax_weight": last.softmax_weight_}
+    return Trained(model.predict_proba, found | note, deviation)
 
 
 Options = dict[str, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,13 +100,32 @@ def remarks(content: dict[str, Any]) -> list[str]:
     ]
 
 
+def choices(content: dict[str, Any]) -> list[str]:
+    """Which candidates were chosen, how often, where a model is the best of several."""
+    said = []
+    for line in lines(content):
+        counts = Counter(run["note"]["chosen"] for run in line.runs if "chosen" in run["note"])
+        if counts:
+            each = (
+                f"{name} ({count})" if len(line.runs) > 1 else name for name, count in counts.most_common()
+            )
+            said.append(f"{line.title}, {line.condition}: {', '.join(each)}")
+    return said
+
+
+def _notes(content: dict[str, Any]) -> list[str]:
+    return [
+        *(f"chosen by held-out training signals: {choice}" for choice in choices(content)),
+        *(f"differs from the paper: {remark}" for remark in remarks(content)),
+    ]
+
+
 def as_text(content: dict[str, Any]) -> str:
     """For a terminal."""
     rows = [heads(content), *(line.cells(further(content)) for line in lines(content))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    notes = [f"differs from the paper: {remark}" for remark in remarks(content)]
-    return "\n".join([TABLES[content["table"]].title, *(line.rstrip() for line in table), *notes])
+    return "\n".join([TABLES[content["table"]].title, *(line.rstrip() for line in table), *_notes(content)])
 
 
 def as_markdown(content: dict[str, Any]) -> str:
@@ -117,7 +137,6 @@ def as_markdown(content: dict[str, Any]) -> str:
         f"`gcgp reproduce {content['table']}{''.join(given)}`, gcgp {content['gcgp']}, "
         f"PyTorch {content['torch']}, {content['cores']} thread{'s' if content['cores'] > 1 else ''}."
     )
-    notes = [f"- differs from the paper: {remark}" for remark in remarks(content)]
     return "\n".join(
         [
             f"## {TABLES[content['table']].title}",
@@ -128,7 +147,7 @@ def as_markdown(content: dict[str, Any]) -> str:
             f"|{'---|' * len(head)}",
             *rows,
             "",
-            *notes,
+            *(f"- {note}" for note in _notes(content)),
             "",
         ]
     )
