@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from gcgp.inference import DirichletClassification, Statistics
 from gcgp.inference.dirichlet import cautious_loss
 from gcgp.inference.likelihoods import Anchored, Softmax
 from gcgp.inference.refinement import DRAWS, WEIGHTS, Pull, Refinement
+from gcgp.inference.selection import Sample
 from gcgp.inference.variational import Observed
 
 CLASSES, SIZE, COUNT = 3, 8, 90
@@ -20,6 +23,14 @@ def refinement(features, labels):
     statistics = Statistics.empty(CLASSES, features.shape[1])
     statistics.add(features, labels, torch.ones(len(labels), dtype=torch.float64), observed.residual)
     return Refinement(observed, statistics, CLOSED, VARIANCE)
+
+
+def chosen(whole, tell=lambda value: None):
+    """The pull with all signals held out in turn, their prior variances being wrong but in the sample."""
+    seen = whole.observed
+    sample = Sample(seen.features, seen.residual, seen.residual, seen.targets)
+    rough = replace(seen, residual=seen.residual + 100)
+    return replace(whole, observed=rough).chosen(torch.arange(len(seen)), sample, tell)
 
 
 @pytest.fixture
@@ -78,7 +89,7 @@ def test_the_weight_is_the_best_for_signals_that_were_left_out(hard):
         )
     losses = [cautious_loss(each) for each in torch.cat(logs, dim=1)]
     told: list[float] = []
-    pull = hard.chosen(torch.arange(COUNT), told.append)
+    pull = chosen(hard, told.append)
     assert pull.weight == WEIGHTS[losses.index(min(losses))]
     assert told == pytest.approx([-losses[0], -min(losses)], abs=1e-3)
     assert told[1] > told[0]
@@ -86,7 +97,7 @@ def test_the_weight_is_the_best_for_signals_that_were_left_out(hard):
 
 def test_where_nothing_can_be_held_out_the_closed_form_stays():
     alone = refinement(torch.eye(CLASSES, SIZE, dtype=torch.float64), torch.arange(CLASSES))
-    pull = alone.chosen(torch.arange(CLASSES))
+    pull = chosen(alone)
     closed = CLOSED.posterior(alone.statistics, VARIANCE)
     assert pull.weight == 0
     assert alone.of_all(closed, pull) is closed

@@ -1,6 +1,9 @@
 """Tables of the paper made anew: what is run, what is kept, and what is told of it."""
 
 import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -68,6 +71,39 @@ def test_runs_that_are_done_are_not_done_again(tmp_path, capsys):
     kept = json.loads(path.read_text())["runs"]
     assert [run["seed"] for run in kept.values()] == [0, 1, 2]
     assert sum(line.startswith('    "gcgp | 3 a class') for line in path.read_text().splitlines()) == 3
+
+
+LONG_RUN = """
+import sys, time
+from pathlib import Path
+from gcgp.surface.reproduction.runs import Results, Run, Settings, carry_out
+
+def work(run):
+    for beat in range(200):
+        Path(sys.argv[1], "beats").write_text(str(beat))
+        time.sleep(0.1)
+    Path(sys.argv[1], "beats").write_text("outlived the command")
+
+if __name__ == "__main__":
+    run = Run("mnist", "gcgp", "all", 0, Settings())
+    carry_out([run], Results(Path(sys.argv[1], "mnist.json"), "mnist", Settings()), work)
+"""
+
+
+def test_a_run_ends_when_the_command_is_killed(tmp_path):
+    script, beats = tmp_path / "long.py", tmp_path / "beats"
+    script.write_text(LONG_RUN)
+    command = subprocess.Popen([sys.executable, script, tmp_path], stderr=subprocess.DEVNULL)
+    while not beats.exists():
+        assert command.poll() is None
+        time.sleep(0.05)
+    command.kill()
+    command.wait()
+    before = None
+    while beats.read_text() != before:
+        before = beats.read_text()
+        time.sleep(2)
+    assert before != "outlived the command"
 
 
 def test_results_of_other_settings_are_not_mixed(tmp_path):

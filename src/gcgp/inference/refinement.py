@@ -21,6 +21,7 @@ from torch import Tensor
 from gcgp.inference.dirichlet import DirichletClassification, cautious_loss
 from gcgp.inference.likelihoods import Anchored, Softmax
 from gcgp.inference.posterior import Posterior, one_each
+from gcgp.inference.selection import Sample
 from gcgp.inference.statistics import Statistics
 from gcgp.inference.variational import Observed
 
@@ -54,13 +55,20 @@ class Refinement:
     closed: DirichletClassification
     variance: float
 
-    def chosen(self, scored: Int[Tensor, "n"], tell: Callable[[float], None] = lambda value: None) -> Pull:
+    def chosen(
+        self,
+        scored: Int[Tensor, "n"],
+        sample: Sample,
+        tell: Callable[[float], None] = lambda value: None,
+    ) -> Pull:
         """The weight for which held out signals have the least `cautious_loss`.
 
-        They are among those of the numbers `scored`. `tell` hears of their log likelihood in closed form, and
-        then with the chosen weight. If none can be held out, it is the closed form.
+        They are the sample, whose signals have the numbers `scored`; prior variances of all others may be
+        estimates. `tell` hears of their log likelihood in closed form, and then with the chosen weight. If
+        none can be held out, it is the closed form.
         """
-        folds = [self._held_out(held) for held in self._folds(scored)]
+        assert sample.labels is not None
+        folds = [self._held_out(scored[held], sample.of(held)) for held in self._folds(sample.labels)]
         if not folds:
             return Pull(0.0, 0.0)
         losses = [cautious_loss(logs) for logs in torch.cat([logs for logs, _ in folds], dim=1)]
@@ -76,40 +84,42 @@ class Refinement:
         *_, posterior = self._path(closed, pull.spread, every, up_to)
         return posterior
 
-    def _folds(self, scored: Int[Tensor, "n"]) -> Iterator[Int[Tensor, "m"]]:
-        """Numbers of the signals that are held out together, classes dealt evenly.
+    def _folds(self, labels: Int[Tensor, "n"]) -> Iterator[Int[Tensor, "m"]]:
+        """Places of the signals that are held out together, classes dealt evenly.
 
         A signal stays in if its class would be left with none.
         """
-        targets = self.observed.ranks.joined(self.observed.targets)
-        scored = scored[torch.argsort(targets[scored], stable=True)]
-        folds = max(1, math.ceil(len(scored) / (MOST_HELD_OUT * self.observed.count)))
+        count, order = self.statistics.count, torch.argsort(labels, stable=True)
+        folds = max(1, math.ceil(len(labels) / (MOST_HELD_OUT * self.observed.count)))
         for fold in range(folds):
-            held = scored[fold::folds]
-            left = self.statistics.count - torch.bincount(targets[held], minlength=len(self.statistics.count))
-            held = held[left[targets[held]] > 0]
+            held = order[fold::folds]
+            left = count - torch.bincount(labels[held], minlength=len(count))
+            held = held[left[labels[held]] > 0]
             if len(held):
                 yield held
 
-    def _held_out(self, held: Int[Tensor, "m"]) -> tuple[Float[Tensor, "weights m"], float]:
+    def _held_out(
+        self, numbers: Int[Tensor, "m"], sample: Sample
+    ) -> tuple[Float[Tensor, "weights m"], float]:
         """For each weight the log probabilities of the held out signals, and their mean variance."""
-        observed = self.observed
-        here = observed.own(held)
-        rows, labels = observed.features[here].double(), observed.targets[here]
-        apart = Statistics.empty(len(self.statistics.count), observed.features.shape[1])
-        apart.add(rows, labels, torch.ones(len(here), dtype=torch.float64), observed.residual[here])
-        apart.total(observed.ranks)
-        posterior = self.closed.posterior(self.statistics.without(apart), self.variance)
-        _, variance = posterior.predict(rows, observed.residual[here])
-        spread = float(observed.ranks.joined(variance).mean())
-        counted = torch.ones(len(observed), dtype=torch.bool)
-        counted[here] = False
-        softmax = Softmax(variance.shape[1])
+        assert sample.labels is not None
+        posterior = self.closed.posterior(self._without(sample), self.variance)
+        _, variance = posterior.predict(sample.features, sample.residual)
+        counted = torch.ones(len(self.observed), dtype=torch.bool)
+        counted[self.observed.own(numbers)] = False
+        softmax, spread = Softmax(variance.shape[1]), float(variance.mean())
         logs = [
-            observed.ranks.joined(softmax.predictive_log(moved.mean(rows), variance, labels))
+            softmax.predictive_log(moved.mean(sample.features), variance, sample.labels)
             for moved in self._path(posterior, spread, counted, WEIGHTS)
         ]
         return torch.stack(logs), spread
+
+    def _without(self, sample: Sample) -> Statistics:
+        """Those of all signals but these."""
+        assert sample.labels is not None
+        held = Statistics.empty(*self.statistics.cross.shape)
+        held.add(sample.features, sample.labels, torch.ones_like(sample.residual), sample.residual)
+        return self.statistics.without(held)
 
     def _path(
         self, posterior: Posterior, spread: float, counted: Bool[Tensor, "N"], weights: tuple[float, ...]

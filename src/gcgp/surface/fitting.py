@@ -221,7 +221,7 @@ class Fitting:
             posterior, bound = choice.likelihood.solved(statistics, choice.variance)
             return Fitted(features, posterior, float(bound), choice)
         if self.model.inference == "refined":
-            return self._refined(features, observed, statistics, choice, scored)
+            return self._refined(features, observed, statistics, choice, scored, sample)
         self._stage("natural gradient steps")
         fit = naturally(
             observed,
@@ -244,12 +244,13 @@ class Fitting:
         statistics: Statistics,
         choice: Choice[DirichletClassification],
         scored: Int[np.ndarray, "m"],
+        sample: Sample,
     ) -> Fitted:
         """The closed form, its means moved by a softmax as far as that helps signals that are held out."""
         self._stage("means")
         self.job.history.stage = "refined"
         refinement = Refinement(observed, statistics, choice.likelihood, choice.variance)
-        pull = refinement.chosen(torch.from_numpy(scored), self.job.history.add)
+        pull = refinement.chosen(torch.from_numpy(scored), sample, self.job.history.add)
         closed, bound = choice.likelihood.solved(statistics, choice.variance)
         posterior = refinement.of_all(closed, pull)
         return Fitted(features, posterior, float(bound), choice, softmax_weight=pull.weight)

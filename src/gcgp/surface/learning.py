@@ -51,6 +51,8 @@ MIDDLE_SIGNALS = 4_000
 """Signals of the climb between that on the trial signals and that on all."""
 MOST_SIGNALS = 20_000
 """Signals of the last climb: more take long and change little."""
+MOST_PATCHES = 2_000_000
+"""And as many signals of any climb as have so many patches."""
 FULL_SHARE = 0.1
 """Part of the iterations that may be spent on these at the end."""
 
@@ -127,14 +129,16 @@ def learn(state: State, task: Task, loss: TrialLoss) -> State:
     if task.job.count > len(trial):
         others = np.setdiff1d(np.arange(task.job.count), task.trial)
         order = np.concatenate([task.trial, task.job.rng.permutation(others)])
+        fitting = max(len(trial), int(MOST_PATCHES / trial.vertex_counts.mean()))
+        middle, most = min(fitting, MIDDLE_SIGNALS), min(fitting, MOST_SIGNALS)
         parts = [
             (parts[0][0], parts[0][1], 0.5),
-            ("more", task.part(order[:MIDDLE_SIGNALS], task.inducing), 0.5),
+            ("more", task.part(order[:middle], task.inducing), 0.5),
         ]
-        if task.job.count > MOST_SIGNALS:
-            parts.append(("most", task.part(order[:MOST_SIGNALS], task.inducing), FULL_SHARE))
-        elif task.job.count > MIDDLE_SIGNALS:
-            parts.append(("all", task, FULL_SHARE))
+        if task.job.count <= most:
+            parts += [("all", task, FULL_SHARE)] if task.job.count > middle else []
+        elif most > middle:
+            parts.append(("most", task.part(order[:most], task.inducing), FULL_SHARE))
     interrupted = False
     try:
         starts = [state]

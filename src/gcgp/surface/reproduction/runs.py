@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import platform
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -127,10 +129,22 @@ def carry_out(runs: Sequence[Run], results: Results, work: Work, *, apart: bool 
                 print(f"  {_summary(outcome)}", file=sys.stderr, flush=True)
 
 
+def _end_with_parent() -> None:
+    """Let this process end when the one that started it does, even if that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 @contextmanager
 def _process(work: Work) -> Iterator[Work]:
     """The same work, done by another process."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _end_with_parent) as pool:
 
         def do(run: Run) -> dict[str, Any]:
             try:
