@@ -10,10 +10,12 @@ import textwrap
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 import gcgp
 from gcgp import GCGPClassifier, GCGPRegressor, Signals
+from gcgp.inference import GaussianRegression, Statistics
 from gcgp.inference.ranks import Ranks
 from gcgp.surface.pictures import draw_learning
 from gcgp.surface.sharding import check_shards
@@ -90,6 +92,19 @@ def test_regression_with_gaussian_noise_is_the_closed_form(digits):
         free.predict(digits[0], return_std=True), closed.predict(digits[0], return_std=True), rtol=1e-6
     )
     assert free.bound_ == pytest.approx(closed.bound_, rel=1e-6)
+
+
+def test_prior_variances_of_large_images_are_exact():
+    images = np.random.default_rng(0).random((30, 16, 16))
+    targets = images.max(axis=(1, 2))
+    model = GCGPRegressor(
+        Box(3), dtype="float64", inference="variational", variance=5.0, noise=0.1, **SMALL
+    ).fit(images, targets)
+    statistics = Statistics.empty(1, model.features_.size)
+    centred = torch.from_numpy(targets - targets.mean())
+    for chunk in model.features_.chunks(Signals.from_images(images)):
+        statistics.add(chunk.features, torch.zeros(30, dtype=torch.int64), centred, chunk.residual)
+    assert model.bound_ == pytest.approx(float(GaussianRegression(0.1).bound(statistics, 5.0)), rel=1e-9)
 
 
 def test_adam_as_in_the_paper_raises_the_bound_and_moves_everything(digits, unseen):

@@ -47,7 +47,7 @@ TRIAL_DRAWS = 128
 LEARNING_MUST_GAIN = 0.01
 """What was learned is kept if it gains this much (nats a signal)."""
 DIAGONAL_DRAWS = 128
-"""Patches of a training signal that are drawn for its prior variance; with fewer patches, all count."""
+"""Patches drawn for a training signal's prior variance where an estimate does; of fewer, all count."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,10 @@ class Fitting:
             dtype = DTYPES[self.model.dtype]
             observed = Observed.room(features.size, self._told(), dtype, job.memory, job.ranks, job.first)
         seed = int(job.rng.integers(2**31))
+        # The closed form needs prior variances for its bound alone; natural steps hang on each signal's own.
+        draws = None if self.model.inference == "variational" else DIAGONAL_DRAWS
         for chunk in features.chunks(
-            job.signals, draws=DIAGONAL_DRAWS, seed=seed, first=job.first, progress=self.bar.update
+            job.signals, draws=draws, seed=seed, first=job.first, progress=self.bar.update
         ):
             statistics.add(chunk.features, job.group[chunk.run], job.targets[chunk.run], chunk.residual)
             if observed is not None:
