@@ -355,3 +355,12 @@ def test_rounding_is_no_distance_between_patches(dtype):
     assert median_distance(alike, rng) == 1.0
     alike[::2] += 0.5
     assert median_distance(alike, rng) == pytest.approx(0.5 * 3**0.5, rel=1e-4)
+
+
+def test_signals_of_one_vertex_give_as_many_inducing_patches_as_asked_for():
+    values = np.random.default_rng(0).random((1400, 1, 3))
+    signals = Signals.on_graph(values, np.zeros((0, 2), dtype=np.int64))
+    model = GCGPClassifier(Diffusion([0.0]), n_inducing=600, lengthscale=1.0).fit(
+        signals, values[:, 0, 0] > 0.5
+    )
+    assert model.features_.size == 600

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 TRIAL_SIGNALS = 1_000
-"""Training signals on which lengthscales, variance and α_ε are tried."""
+"""Training signals on which lengthscales, variance and α_ε are tried; more if they have very few vertices."""
 SCORED_SIGNALS = 500
 """How many of these, half at the most, are left out in turn to score a choice."""
 FINALLY_SCORED = 2_000
@@ -125,7 +125,9 @@ class Fitting:
             sum(w.bins * (signals.channels + 1) + 3 for w in weightings) * DTYPES[self.model.dtype].itemsize
         )
         vertices = sum(self.job.ranks.gathered(len(signals.values))) / self.job.count
-        return max(2, min(TRIAL_SIGNALS, int(memory / (width * vertices * 4))))
+        # Those that are not scored give the inducing patches: of signals with few vertices it takes more.
+        enough = SCORED_SIGNALS + int(2 * self.model.n_inducing / vertices)
+        return max(2, min(max(TRIAL_SIGNALS, enough), int(memory / (width * vertices * 4))))
 
     def _drafts(self, trial: Signals) -> list[Draft]:
         """One draft for each weighting, with location and mass as asked for."""
