@@ -118,6 +118,25 @@ def test_with_more_signals_than_the_trial_it_ends_on_all_of_them(hard_digits, mo
     assert {step.stage for step in model.history_} == {"trial", "more", "all", "check"}
 
 
+@pytest.mark.parametrize(
+    ("signals", "stages"), [(55, {"trial", "more", "check"}), (80, {"trial", "more", "most", "check"})]
+)
+def test_no_climb_is_on_more_patches_than_that(hard_digits, monkeypatch, signals, stages):
+    monkeypatch.setattr("gcgp.surface.fitting.TRIAL_SIGNALS", 40)
+    monkeypatch.setattr(learning, "MIDDLE_SIGNALS", 70)
+    monkeypatch.setattr(learning, "MOST_PATCHES", signals * hard_digits[0][0].size)
+    seen = []
+    part = learning.Task.part
+    monkeypatch.setattr(
+        learning.Task,
+        "part",
+        lambda task, rows, inducing: seen.append(len(rows)) or part(task, rows, inducing),
+    )
+    model = GCGPClassifier("diffusion", learn=["lengthscale"], **SMALL).fit(*hard_digits)
+    assert {step.stage for step in model.history_} == stages
+    assert len(hard_digits[0]) > max(seen) == signals
+
+
 @pytest.mark.parametrize("objective", ["bound", "leave-one-out"])
 def test_a_regressor_learns(digits, objective):
     images, _ = digits

@@ -126,7 +126,7 @@ class Fitting:
         )
         vertices = sum(self.job.ranks.gathered(len(signals.values))) / self.job.count
         # Those that are not scored give the inducing patches: of signals with few vertices it takes more.
-        enough = SCORED_SIGNALS + int(2 * self.model.n_inducing / vertices)
+        enough = TRIAL_SIGNALS // 2 + int(2 * self.model.n_inducing / vertices)
         return max(2, min(max(TRIAL_SIGNALS, enough), int(memory / (width * vertices * 4))))
 
     def _drafts(self, trial: Signals) -> list[Draft]:
