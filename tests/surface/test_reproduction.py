@@ -1,10 +1,6 @@
 """Tables of the paper made anew: what is run, what is kept, and what is told of it."""
 
 import json
-import subprocess
-import sys
-import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,11 +13,11 @@ from gcgp.surface.bodies import Bodies
 from gcgp.surface.command_line import TABLE_NAMES, main
 from gcgp.surface.metrics import calibration
 from gcgp.surface.reproduction import figures, models, networks, sets, uncertainty
-from gcgp.surface.reproduction.reporting import Line, as_text, choices, report_of
-from gcgp.surface.reproduction.runs import Results, Run, Settings, carry_out
+from gcgp.surface.reproduction.runs import Results, Run, Settings
 from gcgp.surface.reproduction.sets import on_one_vertex, some_of_each
 from gcgp.surface.reproduction.tables import TABLES, confused
 from gcgp.weighting import Diffusion
+from outcomes import outcome
 
 QUICK = Settings(per_class=3, inducing=7)
 
@@ -31,92 +27,8 @@ def no_mnist(monkeypatch):
     monkeypatch.delenv("GCGP_DATA", raising=False)
 
 
-def outcome(error=0.1, **more):
-    return {
-        "error": error,
-        "nll": 0.3,
-        "ece": 0.02,
-        "seconds_fit": 4.0,
-        "seconds_predict": 1.0,
-        "peak_memory_gb": 0.5,
-        "test": 100,
-        "differs": ["data remade"],
-        "note": {},
-    } | more
-
-
 def test_the_command_line_knows_every_table():
     assert tuple(TABLES) == TABLE_NAMES
-
-
-def test_runs_that_are_done_are_not_done_again(tmp_path, capsys):
-    runs = TABLES["ablation"].runs("ablation", ["gcgp"], 3, QUICK)
-    assert [run.name for run in runs] == [f"gcgp | 3 a class | seed {seed}" for seed in range(3)]
-    seen = []
-
-    def work(run):
-        seen.append(run.seed)
-        if len(seen) == 2:
-            raise RuntimeError("killed")
-        return outcome()
-
-    path = tmp_path / "ablation.json"
-    with pytest.raises(RuntimeError, match="killed"):
-        carry_out(runs, Results(path, "ablation", QUICK), work, apart=False)
-    carry_out(runs, Results(path, "ablation", QUICK), work, apart=False)
-    assert seen == [0, 1, 1, 2]
-    told = capsys.readouterr().err
-    assert "1 of 3 runs are in" in told
-    assert "run 2 of 2: gcgp | 3 a class | seed 2" in told
-    kept = json.loads(path.read_text())["runs"]
-    assert [run["seed"] for run in kept.values()] == [0, 1, 2]
-    assert sum(line.startswith('    "gcgp | 3 a class') for line in path.read_text().splitlines()) == 3
-
-
-LONG_RUN = """
-import sys, time
-from pathlib import Path
-from gcgp.surface.reproduction.runs import Results, Run, Settings, carry_out
-
-def work(run):
-    for beat in range(200):
-        Path(sys.argv[1], "beats").write_text(str(beat))
-        time.sleep(0.1)
-    Path(sys.argv[1], "beats").write_text("outlived the command")
-
-if __name__ == "__main__":
-    run = Run("mnist", "gcgp", "all", 0, Settings())
-    carry_out([run], Results(Path(sys.argv[1], "mnist.json"), "mnist", Settings()), work)
-"""
-
-
-def test_a_run_ends_when_the_command_is_killed(tmp_path):
-    script, beats = tmp_path / "long.py", tmp_path / "beats"
-    script.write_text(LONG_RUN)
-    command = subprocess.Popen([sys.executable, script, tmp_path], stderr=subprocess.DEVNULL)
-    while not beats.exists():
-        assert command.poll() is None
-        time.sleep(0.05)
-    command.kill()
-    command.wait()
-    before = None
-    while beats.read_text() != before:
-        before = beats.read_text()
-        time.sleep(2)
-    assert before != "outlived the command"
-
-
-def test_results_of_other_settings_are_not_mixed(tmp_path):
-    path = tmp_path / "mnist.json"
-    run = Run("mnist", "gcgp", "all", 0, QUICK)
-    Results(path, "mnist", QUICK).add(run, outcome())
-    with pytest.raises(ValueError, match=r"mnist.json: holds results with settings .*7.*asked for is .*8"):
-        Results(path, "mnist", replace(QUICK, inducing=8))
-    with pytest.raises(ValueError, match="holds results with table 'mnist'"):
-        Results(path, "superpixels", QUICK)
-    path.write_text("[]")
-    with pytest.raises(ValueError, match="not a file of results"):
-        Results(path, "mnist", QUICK)
 
 
 def test_a_model_that_is_not_in_the_table():
@@ -191,15 +103,6 @@ def test_of_few_signals_one_of_each_class_is_held_out():
 def test_scales_share_the_inducing_patches():
     assert models.classifier({"weighting": ["polar", "polar"]}, 100, 0).n_inducing == 50
     assert models.classifier({}, 100, 0).n_inducing == 100
-
-
-def test_intervals():
-    one = Line("GCGP", "all", None, [outcome(0.1, test=900)])
-    assert one.interval == pytest.approx(1.96 * 0.01)
-    errors = [0.1, 0.12, 0.14]
-    several = Line("GCGP", "all", None, [outcome(error) for error in errors])
-    assert several.mean("error") == pytest.approx(0.12)
-    assert several.interval == pytest.approx(4.302653 * 0.02 / 3**0.5)
 
 
 def faust_like(folder):
@@ -332,42 +235,6 @@ def test_figures_that_need_a_model(no_mnist, tmp_path, monkeypatch):
         assert path.with_suffix(".svg").stat().st_size < 3e6
 
 
-def test_the_page_has_all_results_of_a_folder(tmp_path):
-    for table, model, condition in (("superpixels", "gcgp", "all"), ("mnist", "rbf-gp", "all")):
-        results = Results(tmp_path / f"{table}.json", table, Settings())
-        results.add(Run(table, model, condition, 0, Settings()), outcome())
-    (tmp_path / "other.json").write_text("{}")
-    page = report_of(tmp_path, tmp_path)
-    assert page.index("## MNIST\n") < page.index("## MNIST as superpixel graphs")
-    assert "| GCGP, 3 × 8 bins | all | 10.00% ± 5.88% | 4.2% | 0.3000 |" in page
-    assert "- differs from the paper: data remade" in page
-    text = as_text(results.content)
-    assert text.splitlines()[0] == "MNIST"
-    assert "RBF GP, 784 inputs  all" in text
-
-
-def test_the_page_says_what_was_chosen():
-    runs = {
-        str(seed): {"model": "gcgp-best", "condition": "100 a class", "seed": seed}
-        | outcome(note={"chosen": "defaults" if seed else "two scales"})
-        for seed in range(3)
-    }
-    said = choices({"table": "ablation", "runs": runs})
-    assert said == ["GCGP, best, means refined, 100 a class: defaults (2), two scales (1)"]
-
-
-def test_results_of_several_files_are_one_table(tmp_path):
-    for model in ("monet", "gcgp"):
-        results = Results(tmp_path / f"{model}.json", "ablation", QUICK)
-        results.add(Run("ablation", model, "3 a class", 0, QUICK), outcome())
-    other = Results(tmp_path / "other.json", "ablation", Settings())
-    other.add(Run("ablation", "gcgp", "100 a class", 0, Settings()), outcome())
-    page = report_of(tmp_path, tmp_path)
-    assert page.count("## Superpixel graphs, few training digits") == 2
-    first = page[page.index("--per-class 3 --inducing 7") :]
-    assert first.index("| MoNet | 3 a class") < first.index("| GCGP, 3 × 8 bins | 3 a class")
-
-
 def test_rejecting_the_least_sure_lowers_the_error():
     sure = np.array([0.99, 0.9, 0.8, 0.7, 0.6])
     probabilities = np.stack([sure, 1 - sure], axis=1)
@@ -407,18 +274,6 @@ def test_a_gp_doubts_what_it_has_not_seen():
     model = models.trained(GCGPClassifier(n_inducing=40).fit(images[:100], labels[:100]))
     noise = np.random.default_rng(0).random((50, 8, 8))
     assert model.deviation(images[100:150]).max() < model.deviation(noise).min()
-
-
-def test_further_figures_are_columns_of_their_own(tmp_path):
-    results = Results(tmp_path / "uncertainty.json", "uncertainty", Settings())
-    for seed, area in enumerate((0.9, 0.8)):
-        run = Run("uncertainty", "cnn", "all", seed, Settings())
-        results.add(run, outcome(more={"AUROC, noise": area}))
-    results.add(Run("uncertainty", "gcgp", "all", 0, Settings()), outcome())
-    head, first, second = as_text(results.content).splitlines()[1:4]
-    assert head.endswith("seeds  AUROC, noise")
-    assert first.endswith("–")
-    assert second.endswith("0.8500")
 
 
 def test_a_small_network_learns_digits(monkeypatch):
