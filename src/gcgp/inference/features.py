@@ -68,6 +68,11 @@ class Chunk:
         assert self.diagonal is not None
         return (self.diagonal - self.features.square().sum(dim=1)).clamp_min(0.0)
 
+    def detached(self) -> Chunk:
+        """The same numbers, without what they were made from."""
+        diagonal = None if self.diagonal is None else self.diagonal.detach()
+        return Chunk(self.run, self.features.detach(), diagonal)
+
     @classmethod
     def concatenate(cls, parts: Sequence[Chunk]) -> Chunk:
         """Consecutive chunks as one."""
@@ -170,14 +175,15 @@ class Features:
     def traced(
         self,
         signals: Signals,
+        run: slice,
         roots: Sequence[Float[Tensor, "M M"]],
         charts: Sequence[Chart | Stencil | None],
         *,
         draws: int | None = None,
         seed: int = 0,
         numbers: Int[np.ndarray, "n"] | None = None,
-    ) -> tuple[Float[Tensor, "n M"], Float[Tensor, "n"]]:
-        """Features and residuals of a run of signals, differentiable in all that they are made of."""
+    ) -> Chunk:
+        """Features of these signals, a run of all, differentiable in all that they are made of."""
         columns, diagonals = [], []
         with torch.enable_grad():
             for term, root, chart in zip(self.terms, roots, charts, strict=True):
@@ -190,8 +196,7 @@ class Features:
                 columns.append(torch.linalg.solve_triangular(root, kfu.double().T, upper=False).T)
                 diagonal = term.kernel.kff_diagonal(patches, draws=draws, seed=seed, numbers=numbers)
                 diagonals.append(diagonal.cpu().double())
-            phi = torch.cat(columns, dim=1)
-            return phi, (torch.stack(diagonals).sum(dim=0) - phi.square().sum(dim=1)).clamp_min(0.0)
+            return Chunk(run, torch.cat(columns, dim=1), torch.stack(diagonals).sum(dim=0))
 
     def pull_roots(self, roots: Sequence[Float[Tensor, "M M"]]) -> None:
         """Take the gradients of the leaves that `roots` gave further, to kernels and inducing patches."""

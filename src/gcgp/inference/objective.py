@@ -1,9 +1,9 @@
 """What learning maximises, as a function of everything that can be learned, with its exact gradient.
 
 Its value needs sums over signals (`Statistics`), its gradient those sums' sensitivities; so there are two
-passes over the signals, run by run. The first adds up. The second makes each run's features again and pulls
-the sensitivities back through them. Nothing is held for longer than a run of signals takes, but the features
-of the signals on which a leave-one-out likelihood is scored.
+passes over the signals, run by run. The first adds up. The second pulls the sensitivities back through each
+run's features, which the first has kept if the memory limit allows, and which are made again if not. Beside
+that, only the features of the signals on which a leave-one-out likelihood is scored are held.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.domain import Chart, Signals, Stencil
-from gcgp.inference.features import RUN_BYTES, Features, Term
+from gcgp.inference.features import RUN_BYTES, Chunk, Features, Term
 from gcgp.inference.parameters import Parameters
 from gcgp.inference.ranks import ALONE, Ranks
 from gcgp.inference.selection import Sample
 from gcgp.inference.statistics import Statistics
 from gcgp.patches.convolution import runs
+
+COPIES = 3
+"""Arrays of the size of the features that are alive while these are differentiable."""
 
 ClosedForm = Callable[[Tensor], Any]
 """Makes a likelihood of its one parameter, noise or α_ε."""
@@ -103,11 +106,20 @@ class Objective:
         leaves = [u.detach().requires_grad_() for u in inducing]
         terms = [replace(term, inducing=leaf) for term, leaf in zip(self.features.terms, leaves, strict=True)]
         features = replace(self.features, terms=terms)
-        statistics, sample = self._sums(features)
-        value, sensitivity = self._sensitivity(statistics, sample)
-        roots = features.roots()
+        roots, kept, left = features.roots(), dict[int, Chunk](), self._room()
+
+        def made(run: slice) -> Chunk:
+            nonlocal left
+            left -= self._traced_bytes(run)
+            if left < 0:
+                return self._made(features, run)
+            kept[run.start] = self._traced(features, roots, run)
+            return kept[run.start].detached()
+
+        value, sensitivity = self._sensitivity(*self._sums(made))
         for run in self._runs():
-            self._pull(features, roots, run, sensitivity)
+            traced = kept.pop(run.start, None) or self._traced(features, roots, run)
+            self._pull(traced, sensitivity)
         features.pull_roots(roots)
         for anchored, leaf in zip(inducing, leaves, strict=True):
             if anchored.requires_grad and leaf.grad is not None:
@@ -127,7 +139,7 @@ class Objective:
         ]
         features = replace(self.features, terms=terms)
         with torch.no_grad():
-            return float(self._score(*self._sums(features)))
+            return float(self._score(*self._sums(lambda run: self._made(features, run))))
 
     def _charts(self, run: slice) -> list[Chart | Stencil]:
         """The charts of a run of signals, one a term, kept for the next time if there is room."""
@@ -144,14 +156,43 @@ class Objective:
             self.charts[run.start] = made
         return self.charts[run.start]
 
-    def _sums(self, features: Features) -> tuple[Statistics, Sample | None]:
+    def _room(self) -> float:
+        """Bytes for features that are kept from the first pass to the second, beside charts that are kept."""
+        for run in self._runs():
+            self._charts(run)
+        held = sum(_bytes(chart) for charts in self.charts.values() for chart in charts)
+        return float(self.features.memory - held)
+
+    def _traced_bytes(self, run: slice) -> float:
+        """About how much memory it takes to keep the features of a run, and what they were made from."""
+        patches = self.features.bytes_per_signal(self.signals)[run].sum()
+        return float(patches + (run.stop - run.start) * 8 * COPIES * self.features.size)
+
+    def _made(self, features: Features, run: slice) -> Chunk:
+        """The features of a run of signals."""
+        patches = features.patches(self.signals[run], self._charts(run), run.start)
+        numbers = self.first + np.arange(run.start, run.stop)
+        return features.of_patches(patches, run, draws=self.draws, seed=self.seed, numbers=numbers)
+
+    def _traced(self, features: Features, roots: Sequence[Tensor], run: slice) -> Chunk:
+        """The features of a run of signals, differentiable."""
+        numbers = self.first + np.arange(run.start, run.stop)
+        return features.traced(
+            self.signals[run],
+            run,
+            roots,
+            self._charts(run),
+            draws=self.draws,
+            seed=self.seed,
+            numbers=numbers,
+        )
+
+    def _sums(self, made: Callable[[slice], Chunk]) -> tuple[Statistics, Sample | None]:
         """The first pass: sums over all signals, and the features of those that are scored."""
-        statistics = Statistics.empty(self.groups, features.size)
+        statistics = Statistics.empty(self.groups, self.features.size)
         kept: list[Sample] = []
         for run in self._runs():
-            patches = features.patches(self.signals[run], self._charts(run), run.start)
-            numbers = self.first + np.arange(run.start, run.stop)
-            chunk = features.of_patches(patches, run, draws=self.draws, seed=self.seed, numbers=numbers)
+            chunk = made(run)
             group, targets = self.group[run], self.targets[run]
             statistics.add(chunk.features, group, targets, chunk.residual)
             inside, _ = self._scored_in(run)
@@ -162,7 +203,7 @@ class Objective:
         statistics.total(self.ranks)
         if self.scored is None:
             return statistics, None
-        return statistics, Sample.concatenate(kept, self.ranks, features.size)
+        return statistics, Sample.concatenate(kept, self.ranks, self.features.size)
 
     def _scored_in(self, run: slice) -> tuple[Int[Tensor, "m"], slice]:
         """Which signals of a run are scored, and their places among all that are."""
@@ -221,22 +262,9 @@ class Objective:
             result.features, result.residual = _grad(leaves.features), _grad(leaves.residual)
         return float(value.detach()), result
 
-    def _pull(
-        self,
-        features: Features,
-        roots: Sequence[Tensor],
-        run: slice,
-        sensitivity: Sensitivity,
-    ) -> None:
+    def _pull(self, chunk: Chunk, sensitivity: Sensitivity) -> None:
         """Pull the sensitivities of the sums back through the features of one run of signals."""
-        phi, residual = features.traced(
-            self.signals[run],
-            roots,
-            self._charts(run),
-            draws=self.draws,
-            seed=self.seed,
-            numbers=self.first + np.arange(run.start, run.stop),
-        )
+        run, phi = chunk.run, chunk.features
         with torch.enable_grad():
             group, targets = self.group[run], self.targets[run]
             pulled, of_residual = torch.zeros_like(phi), sensitivity.sums.residual[group]
@@ -249,7 +277,7 @@ class Objective:
             if sensitivity.features is not None and sensitivity.residual is not None:
                 pulled.index_add_(0, inside, sensitivity.features[places])
                 of_residual = of_residual.index_add(0, inside, sensitivity.residual[places])
-            surrogate = (pulled * phi).sum() + of_residual @ residual
+            surrogate = (pulled * phi).sum() + of_residual @ chunk.residual
         if surrogate.requires_grad:
             surrogate.backward()
 

@@ -143,15 +143,16 @@ class Made:
         for run in runs(cost, min(self.features.memory, RUN_BYTES)):
             part = signals[run]
             charts = [term.convolution.make_chart(part) for term in self._present.terms]
-            phi, residual = self._present.traced(
+            chunk = self._present.traced(
                 part,
+                run,
                 self._roots,
                 charts,
                 draws=self.draws,
                 seed=self.seed,
                 numbers=self.first + rows[run],
             )
-            yield rows[run], phi, residual
+            yield rows[run], chunk.features, chunk.residual
 
     def pull(self) -> None:
         """Through the factors of Kuu."""

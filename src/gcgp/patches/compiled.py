@@ -56,7 +56,7 @@ def stencil_sums(images, filters):  # type: ignore[no-untyped-def]
     return out.reshape(count, channels, height * width, bins)
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True, fastmath={"contract", "reassoc", "nsz"})
 def weighted_sums_pullback(  # type: ignore[no-untyped-def]
     gradient, radial, angular, row_offsets, by_row, members, neighbours, bases, values
 ):
@@ -67,21 +67,24 @@ def weighted_sums_pullback(  # type: ignore[no-untyped-def]
     K, J, channels = radial.shape[1], angular.shape[1], values.shape[1]
     pulled_radial, pulled_angular = np.zeros_like(radial), np.zeros_like(angular)
     for row in prange(len(row_offsets) - 1):
+        of_weights = np.empty(K * J, dtype=radial.dtype)  # of radial × angular, for one pair
         for pair in range(row_offsets[row], row_offsets[row + 1]):
+            of_weights[:] = 0
             for place in range(by_row[row], by_row[row + 1]):
                 i = members[place]
                 vertex = bases[i] + neighbours[pair]
                 for c in range(channels):
                     value = values[vertex, c]
                     if value != 0:
-                        for k in range(K):
-                            inner = radial[pair, k] * 0
-                            scaled = radial[pair, k] * value
-                            for j in range(J):
-                                g = gradient[i, c, k * J + j]
-                                inner += g * angular[pair, j]
-                                pulled_angular[pair, j] += g * scaled
-                            pulled_radial[pair, k] += inner * value
+                        own = gradient[i, c]
+                        for b in range(K * J):
+                            of_weights[b] += value * own[b]
+            for k in range(K):
+                inner, scale = radial[pair, k] * 0, radial[pair, k]
+                for j in range(J):
+                    inner += of_weights[k * J + j] * angular[pair, j]
+                    pulled_angular[pair, j] += of_weights[k * J + j] * scale
+                pulled_radial[pair, k] = inner
     return pulled_radial, pulled_angular
 
 

@@ -211,9 +211,9 @@ def _on_chart(
     """Sums, or means, over sparse neighbourhoods, a block of chart rows at a time."""
     values = torch.tensor(signals.values, dtype=dtype).numpy()
     ones = np.ones((len(values), 1), dtype=values.dtype)
+    values = np.concatenate([values, ones], axis=1)  # masses are the sums of one more channel
     if measure is not None:
-        ones *= measure[:, None].astype(ones.dtype)
-        values = values * ones
+        values *= measure[:, None].astype(values.dtype)
     rows = _chart_rows(signals)
     bases = np.repeat(signals.offsets[:-1], signals.vertex_counts)
     order = np.argsort(rows, kind="stable")
@@ -233,8 +233,8 @@ def _on_chart(
             rows[members] - block.start,
             bases[members],
         )
-        mass = _WeightedSums.apply(radial, angular, *where, ones)[:, 0]
-        summed = _WeightedSums.apply(radial, angular, *where, values)
+        together = _WeightedSums.apply(radial, angular, *where, values)
+        summed, mass = together[:, :-1], together[:, -1]
         sums.append(summed * per_mass(mass)[:, None, :] if weighting.normalise else summed)
         masses.append(mass)
     if len(sums) == 1 and np.all(np.diff(order) == 1):
