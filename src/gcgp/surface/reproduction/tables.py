@@ -180,9 +180,7 @@ TABLES = {
         "Superpixel graphs, few training digits",
         {
             "monet": Row("MoNet", network("monet"), {}, TRAINED_HERE),
-            "gcgp": Row(
-                "GCGP, 3 × 8 bins", models.LEARNED_ON_GRAPHS, _ablated(0.137, 0.083, 0.063), CLOSED
-            ),
+            "gcgp": Row("GCGP, 3 × 8 bins", models.LEARNED_ON_GRAPHS, _ablated(0.137, 0.083, 0.063), CLOSED),
             "gcgp-best": Row("GCGP, best, means refined", models.BEST_OF_GRAPHS),
         },
         5,
