@@ -11,6 +11,7 @@ from gcgp import GCGPClassifier, articulated_bodies
 from gcgp.patches import Convolution
 from gcgp.surface.bodies import Bodies
 from gcgp.surface.command_line import TABLE_NAMES, main
+from gcgp.surface.descriptors import GeometryVectors
 from gcgp.surface.metrics import calibration
 from gcgp.surface.reproduction import figures, models, networks, sets, uncertainty
 from gcgp.surface.reproduction.runs import Results, Run, Settings
@@ -82,6 +83,21 @@ def test_the_best_is_chosen_on_training_signals_alone(monkeypatch):
     note = fit(np.arange(100), np.arange(100) % 2, None, 0).note
     assert note["chosen"] == "long"
     assert seen == [(0.1, 1000, 80), (0.9, 1000, 80), (0.9, 50, 100)]
+
+
+def test_on_meshes_the_probabilities_of_all_candidates_are_averaged():
+    bodies = articulated_bodies(persons=3, poses=3, vertices=400)
+    learned = [n for n in range(9) if n % 3]
+    train, labels = [bodies.meshes[n] for n in learned], bodies.persons[learned]
+    candidates = {
+        "rings": {"descriptor": GeometryVectors(2), "weighting": Diffusion([0.0, 0.1], 0.1)},
+        "points": {"descriptor": GeometryVectors(3), "weighting": Diffusion([0.0], 0.1)},
+    }
+    found = models.mean_of(candidates)(train, labels, 10, 0)
+    alone = [models.described(options, 10, 0).fit(train, labels) for options in candidates.values()]
+    each = [model.predict_proba(bodies.meshes) for model in alone]
+    np.testing.assert_allclose(found.predict(bodies.meshes), (each[0] + each[1]) / 2)
+    assert found.note == {"inducing": 10, "averaged": ["rings", "points"]}
 
 
 def test_many_signals_are_halved_to_choose(monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import clone
+from sklearn.ensemble import VotingClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from gcgp.domain import Mesh
@@ -137,16 +138,23 @@ def on_meshes(weighting: str) -> Fit:
     return fit
 
 
-def best_of(
-    candidates: dict[str, Options],
-    most: Callable[[int], int],
-    make: Callable[[Options, int, int], Any] = classifier,
-) -> Fit:
+def mean_of(candidates: dict[str, Options]) -> Fit:
+    """All of them, on meshes, their probabilities averaged: of few meshes none can tell which is best."""
+
+    def fit(train: Sequence[Mesh], labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
+        size = inducing or INDUCING
+        each = [(name, described(options, size, seed)) for name, options in candidates.items()]
+        model = VotingClassifier(each, voting="soft").fit(train, labels)
+        return Trained(model.predict_proba, {"inducing": size, "averaged": list(candidates)})
+
+    return fit
+
+
+def best_of(candidates: dict[str, Options], most: Callable[[int], int]) -> Fit:
     """The candidate with the least NLL on training signals that were held out, fitted to all of them.
 
     It is the first one where a class has but one signal, so that none can be held out.
-    `most` says how many inducing patches it then has, by the number of training signals; `make` makes an
-    estimator of options, a number of inducing patches, and a seed.
+    `most` says how many inducing patches it then has, by the number of training signals.
     """
 
     def fit(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
@@ -155,19 +163,15 @@ def best_of(
         if parts is not None:
             fitted, scored = parts
             for name, options in candidates.items():
-                model = make(options, min(inducing or CHOSEN_WITH, CHOSEN_WITH), seed)
-                model.fit(_some(train, fitted), labels[fitted])
+                model = classifier(options, min(inducing or CHOSEN_WITH, CHOSEN_WITH), seed)
+                model.fit(train[fitted], labels[fitted])
                 truth = np.searchsorted(model.classes_, labels[scored])
-                losses[name] = Scores.of(model.predict_proba(_some(train, scored)), truth).nll
+                losses[name] = Scores.of(model.predict_proba(train[scored]), truth).nll
         chosen = min(losses, key=lambda name: losses[name]) if losses else next(iter(candidates))
-        model = make(candidates[chosen], inducing or most(len(labels)), seed).fit(train, labels)
+        model = classifier(candidates[chosen], inducing or most(len(labels)), seed).fit(train, labels)
         return trained(model, chosen=chosen, held_out_nll=losses)
 
     return fit
-
-
-def _some(signals: Any, rows: Int[np.ndarray, "n"]) -> Any:
-    return [signals[n] for n in rows] if isinstance(signals, list) else signals[rows]
 
 
 def to_choose(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -205,12 +209,10 @@ BEST_OF_GRAPHS = best_of(
     },
     many,
 )
-BEST_OF_MESHES = best_of(
+MEAN_ON_MESHES = mean_of(
     {
         "4 geometry vectors": {"descriptor": GeometryVectors(), "weighting": "diffusion"},
         "8 geometry vectors": {"descriptor": GeometryVectors(8), "weighting": "diffusion"},
         "wave kernel signature": {"descriptor": WaveKernelSignature(), "weighting": "diffusion"},
-    },
-    many,
-    described,
+    }
 )

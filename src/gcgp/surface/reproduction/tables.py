@@ -195,7 +195,7 @@ TABLES = {
                 "GCGP, 16 × 5 bins", models.on_meshes("polar"), _by_vertices(0.233, 0.1, 0.033), CLOSED
             ),
             "gcgp-radial": Row("GCGP, 5 radial bins", models.on_meshes("diffusion")),
-            "gcgp-best": Row("GCGP, best", models.BEST_OF_MESHES),
+            "gcgp-best": Row("GCGP, best, mean of three descriptors", models.MEAN_ON_MESHES),
         },
         30,
         _resolutions,
