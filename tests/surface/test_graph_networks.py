@@ -1,5 +1,7 @@
 """Graph networks that we compare with: coarser graphs, batches, and training that stops by itself."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -73,16 +75,22 @@ def test_a_graph_does_not_see_the_others_of_its_batch(graphs, kind):
         np.testing.assert_allclose(found, whole[rows], atol=1e-5)
 
 
-def test_gaussians_are_mixed_as_by_pyg(graphs):
+def test_gaussians_are_mixed_as_by_pyg_and_so_are_their_gradients(graphs):
     layer = GMMConv(3, 5, dim=2, kernel_size=7)
     _, levels = Hierarchy.of(graphs, 2).batch(np.arange(4))
+    draw = torch.Generator().manual_seed(0)
     for level in levels:
-        values = torch.randn(len(level.parents), 3, generator=torch.Generator().manual_seed(0))
-        assert torch.allclose(
-            networks.mixed(layer, values, level.edges, level.pseudo),
-            layer(values, level.edges, level.pseudo),
-            atol=1e-5,
+        values = torch.randn(len(level.parents), 3, generator=draw).requires_grad_()
+        pull = torch.randn(len(level.parents), 5, generator=draw)
+        ours, theirs = (
+            made(values, level.edges, level.pseudo) for made in (partial(networks.mixed, layer), layer)
         )
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+        leaves = [values, *layer.parameters()]
+        for mine, other in zip(
+            torch.autograd.grad(ours, leaves, pull), torch.autograd.grad(theirs, leaves, pull), strict=True
+        ):
+            torch.testing.assert_close(mine, other, atol=1e-4, rtol=1e-4)
 
 
 def test_a_vertex_of_a_mesh_sees_those_around_it():
