@@ -71,8 +71,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         checkpoint: A file that keeps what learning and variational inference have reached. A fit that was
             killed and is begun again with the same data and options goes on from there.
         dtype: Of patches and kernel values; sums and solves are always in float64.
-        memory_limit: What the patches of one run of signals may take, in bytes or as `"500 MB"`. With `learn`,
-            also what is kept from one pass over the signals to the next: more is faster.
+        memory_limit: What the patches of one run of signals may take, in bytes or as `"500 MB"`. Learning
+            keeps as much from one pass over the signals to the next, so that more is faster.
         device: Where torch sums kernels over patches, which is most of the work: `"cpu"`, or `"cuda"` and the
             like. Patches are made, and systems of equations solved, by the CPU.
         random_state: Seed or `RandomState`; the same seed gives the same model.
