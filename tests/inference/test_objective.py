@@ -125,8 +125,9 @@ def assert_gradient_is_right(function):
     """Along a random direction of each kind of parameter."""
     rng = np.random.default_rng(3)
     x = 0.05 * rng.normal(size=function.parameters.size)
+    alone = function.value(x)
     value, gradient = function(x)
-    assert value == pytest.approx(function.value(x), rel=1e-9)
+    assert value == pytest.approx(alone, rel=1e-9)
     start = 0
     for knob in function.parameters.knobs:
         direction = np.zeros_like(x)
@@ -195,6 +196,22 @@ def test_runs_of_signals_make_no_difference():
     )
     assert whole[0] == pytest.approx(parts[0], rel=1e-12)
     np.testing.assert_allclose(whole[1], parts[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_features_are_kept_for_the_second_pass_as_far_as_memory_allows(kept, monkeypatch):
+    monkeypatch.setattr("gcgp.inference.objective.RUN_BYTES", 1)  # each signal is a run
+    function = objective(graphs(), Diffusion([0.5, 1.5], 0.8), names=["lengthscale", "radii"])
+    x = np.full(function.parameters.size, 0.1)
+    value, gradient = function(x)  # which has no room yet
+    room = sum(function._traced_bytes(run) for run in function._runs()[:kept]) + 1
+    monkeypatch.setattr(Objective, "_room", lambda self: room)
+    twice, make = [], Objective._made
+    monkeypatch.setattr(Objective, "_made", lambda *given: twice.append(1) or make(*given))
+    again, other = function(x)
+    assert len(twice) == len(function.signals) - kept
+    assert again == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(other, gradient, rtol=1e-9)
 
 
 class Batch:

@@ -157,11 +157,12 @@ class Objective:
         return self.charts[run.start]
 
     def _room(self) -> float:
-        """Bytes for features that are kept from the first pass to the second, beside charts that are kept."""
-        for run in self._runs():
-            self._charts(run)
+        """Bytes for features that are kept from the first pass to the second, beside charts that are kept.
+
+        None the first time, when charts are still to be made.
+        """
         held = sum(_bytes(chart) for charts in self.charts.values() for chart in charts)
-        return float(self.features.memory - held)
+        return float(self.features.memory - held) if self.charts else 0.0
 
     def _traced_bytes(self, run: slice) -> float:
         """About how much memory it takes to keep the features of a run, and what they were made from."""
