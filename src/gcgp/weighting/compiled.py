@@ -11,8 +11,11 @@ from numba import njit, prange
 PAIRS_PER_TASK = 4096
 PAIRS_AT_ONCE = 64
 LOG2_E = np.float32(1.4426950408889634)
-LEAST = np.float32(-87.0)
-"""Below this exp(x) is no ordinary float32, and counts as 0: a bin may be empty."""
+LEAST = np.float32(-40.0)
+"""Below this, nine widths from its centre, a bin is empty: exp(x) counts as 0.
+
+Products of such weights would be no ordinary float32: processors take many times longer with those.
+"""
 # 2^r on [−½, ½] by its Taylor series, to 1e-8.
 C1, C2, C3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
 C4, C5 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443)
