@@ -400,3 +400,24 @@ def test_only_equally_spaced_angles_can_be_turned():
     assert Polar([1.0], angles=[0.0, 1.0, 2.0]).rotations is None
     assert Polar([1.0], angles=[0.3, 0.3 + math.pi]).rotations is not None
     assert Diffusion([1.0]).rotations is None
+
+
+@pytest.mark.parametrize(
+    ("weighting", "coordinates"),
+    [
+        (Polar([0.0, 1.0], 8, 0.1, 0.1), (torch.linspace(0, 3, 500), torch.linspace(-3, 3, 500))),
+        (
+            GeodesicPolar([0.0, 1.0], 4, 0.1, 0.1),
+            (torch.linspace(0, 3, 500), torch.linspace(0, 3, 2000).reshape(500, 4)),
+        ),
+    ],
+    ids=["polar", "geodesic"],
+)
+def test_products_of_factors_are_nought_or_ordinary_numbers(weighting, coordinates):
+    radial, angular = (factor.detach() for factor in weighting.factors(*coordinates))
+    exact = copy.deepcopy(weighting).double().factors(*(c.double() for c in coordinates))
+    for factor, right in zip((radial, angular), exact, strict=True):
+        assert (factor == 0).any()
+        torch.testing.assert_close(factor.double(), right.detach(), rtol=1e-4, atol=1e-17)
+    products = radial[:, :, None] * angular[:, None, :]
+    assert products[products > 0].min() >= torch.finfo(torch.float32).tiny
