@@ -293,7 +293,7 @@ def test_a_gp_doubts_what_it_has_not_seen():
 
 
 def test_a_small_network_learns_digits(monkeypatch):
-    for name, value in {"CHANNELS": (4, 8, 8), "LEAST_STEPS": 1, "PATIENCE": 2}.items():
+    for name, value in {"CHANNELS": (4, 8, 8), "LEAST_STEPS": 1}.items():
         monkeypatch.setattr(networks, name, value)
     images, labels = load_digits(n_class=3, return_X_y=True)
     images = images.reshape(-1, 8, 8) / 16
