@@ -1,5 +1,6 @@
 """Graph networks that we compare with: coarser graphs, batches, and training."""
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -10,8 +11,9 @@ from torch_geometric.nn import GMMConv
 
 from gcgp import Mesh, Signals, articulated_bodies
 from gcgp.surface.metrics import Scores
-from gcgp.surface.reproduction import networks
+from gcgp.surface.reproduction import hierarchies, networks
 from gcgp.surface.reproduction.hierarchies import Hierarchy
+from gcgp.surface.reproduction.mixing import mixed
 from gcgp.surface.reproduction.sets import held_out
 
 
@@ -46,6 +48,20 @@ def test_a_coarser_graph_joins_neighbours_two_by_two(graphs):
     expected = {(parents[a], parents[b]) for a, b in adjacent if parents[a] != parents[b]}
     assert set(map(tuple, flat_edges(coarse).tolist())) == expected
     assert coarse.vertex_offsets[-1] < 0.75 * fine.vertex_offsets[-1]
+
+
+def test_a_vertex_of_a_graph_sees_the_nearest_ones(graphs, monkeypatch):
+    monkeypatch.setattr(hierarchies, "NEAREST", 3)
+    (level,) = Hierarchy.of(graphs, 1).levels
+    expected = set()
+    for first, last in itertools.pairwise(level.vertex_offsets):
+        places = level.positions[first:last]
+        order = np.argsort(np.linalg.norm(places[:, None] - places[None], axis=2), axis=1)
+        expected |= {(first + a, first + b) for a, row in enumerate(order) for b in row[1:4]}
+    expected |= {(b, a) for a, b in expected}
+    pairs = flat_edges(level)
+    assert set(map(tuple, pairs.tolist())) == expected
+    assert (np.diff(pairs[:, 1]) >= 0).all()
 
 
 def test_coordinates_of_edges_lie_between_zero_and_one(graphs):
@@ -83,9 +99,7 @@ def test_gaussians_are_mixed_as_by_pyg_and_so_are_their_gradients(graphs):
     for level in levels:
         values = torch.randn(len(level.parents), 3, generator=draw).requires_grad_()
         pull = torch.randn(len(level.parents), 5, generator=draw)
-        ours, theirs = (
-            made(values, level.edges, level.pseudo) for made in (partial(networks.mixed, layer), layer)
-        )
+        ours, theirs = (made(values, level.edges, level.pseudo) for made in (partial(mixed, layer), layer))
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
         leaves = [values, *layer.parameters()]
         for mine, other in zip(
