@@ -1,19 +1,18 @@
 """Graph networks that we compare with: coarser graphs, batches, and training."""
 
 import itertools
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 import trimesh
-from torch_geometric.nn import GMMConv
+from torch_geometric.nn import ChebConv, GMMConv
 
 from gcgp import Mesh, Signals, articulated_bodies
 from gcgp.surface.metrics import Scores
 from gcgp.surface.reproduction import hierarchies, networks
 from gcgp.surface.reproduction.hierarchies import Hierarchy
-from gcgp.surface.reproduction.mixing import mixed
+from gcgp.surface.reproduction.mixing import chebyshev, mixed
 from gcgp.surface.reproduction.sets import held_out
 
 
@@ -92,14 +91,16 @@ def test_a_graph_does_not_see_the_others_of_its_batch(graphs, kind):
         np.testing.assert_allclose(found, whole[rows], atol=1e-5)
 
 
-def test_gaussians_are_mixed_as_by_pyg_and_so_are_their_gradients(graphs):
-    layer = GMMConv(3, 5, dim=2, kernel_size=7)
+@pytest.mark.parametrize("kind", ["monet", "chebnet"])
+def test_layers_compute_what_those_of_pyg_do_and_so_are_their_gradients(graphs, kind):
+    layer = GMMConv(3, 5, dim=2, kernel_size=7) if kind == "monet" else ChebConv(3, 5, 7)
     _, levels = Hierarchy.of(graphs, 2).batch(np.arange(4))
     draw = torch.Generator().manual_seed(0)
     for level in levels:
         values = torch.randn(len(level.parents), 3, generator=draw).requires_grad_()
         pull = torch.randn(len(level.parents), 5, generator=draw)
-        ours, theirs = (made(values, level.edges, level.pseudo) for made in (partial(mixed, layer), layer))
+        seen = (level.edges, level.pseudo) if kind == "monet" else (level.edges,)
+        ours, theirs = (mixed if kind == "monet" else chebyshev)(layer, values, *seen), layer(values, *seen)
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
         leaves = [values, *layer.parameters()]
         for mine, other in zip(

@@ -1,7 +1,8 @@
-"""MoNet's convolution: what PyG's `GMMConv` computes, in an order that takes far less time and memory.
+"""The convolutions of MoNet and ChebNet: what PyG's layers compute, by compiled sums over neighbours.
 
-By hand because MoNet's runs take longer than all of ours: PyG holds, for each edge, as many numbers as
-Gaussians × channels that come out. Here neighbours are summed before they are multiplied, by compiled loops.
+By hand because the networks' runs take longer than all of ours. For MoNet PyG holds, for each edge, as many
+numbers as Gaussians × channels that come out; here neighbours are summed before they are multiplied. Edges
+must be in the order of their second vertices, those that see.
 """
 
 from __future__ import annotations
@@ -22,17 +23,36 @@ def mixed(
     edges: Int[Tensor, "2 edges"],
     pseudo: Float[Tensor, "edges D"],
 ) -> Float[Tensor, "vertices out"]:
-    """What PyG's `GMMConv` gives: the mean over neighbours, and a product for the vertex itself.
-
-    Edges must be in the order of their second vertices, those that see.
-    """
-    counts = torch.bincount(edges[1], minlength=len(values))
-    offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    """What PyG's `GMMConv` gives: the mean over neighbours, and a product for the vertex itself."""
+    counts, offsets = _neighbours(edges, len(values))
     weights = Gaussians.apply(pseudo, layer.mu, layer.sigma)
     sums = WeightedSums.apply(values, weights, edges[0], offsets)
     taps = layer.g.view(values.shape[1], layer.kernel_size, -1).transpose(0, 1).flatten(0, 1)
     means = sums.flatten(1) @ taps / counts.clamp_min(1)[:, None]
     return means + layer.root(values) + layer.bias
+
+
+def chebyshev(
+    layer: Any, values: Float[Tensor, "vertices channels"], edges: Int[Tensor, "2 edges"]
+) -> Float[Tensor, "vertices out"]:
+    """What PyG's `ChebConv` gives: T_k(L − 1) of the Laplacian L, T_k = 2(L − 1)T_{k-1} − T_{k-2}."""
+    counts, offsets = _neighbours(edges, len(values))
+    weights = -counts[edges].clamp_min(1).rsqrt().prod(dim=0)[:, None]
+
+    def shifted(signal: Tensor) -> Tensor:
+        return WeightedSums.apply(signal, weights, edges[0], offsets)[:, 0]
+
+    terms = [values, shifted(values)]
+    while len(terms) < len(layer.lins):
+        terms.append(2 * shifted(terms[-1]) - terms[-2])
+    taps = torch.cat([linear.weight for linear in layer.lins], dim=1)
+    return torch.cat(terms[: len(layer.lins)], dim=1) @ taps.T + layer.bias
+
+
+def _neighbours(edges: Int[Tensor, "2 edges"], vertices: int) -> tuple[Tensor, Tensor]:
+    """How many edges each vertex sees along, and where they begin."""
+    counts = torch.bincount(edges[1], minlength=vertices)
+    return counts, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
 
 
 class Gaussians(torch.autograd.Function):

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from gcgp.domain import Mesh, Signals
 from gcgp.surface.descriptors import GeometryVectors
 from gcgp.surface.reproduction.hierarchies import BatchLevel, Hierarchy
-from gcgp.surface.reproduction.mixing import mixed
+from gcgp.surface.reproduction.mixing import chebyshev, mixed
 from gcgp.surface.reproduction.models import Fit, Note, Trained
 from gcgp.surface.reproduction.sets import held_out
 
@@ -87,7 +87,7 @@ class GraphNetwork(nn.Module):
         x = values
         for depth, (layer, level) in enumerate(zip(self.layers, levels, strict=True)):
             seen = (
-                layer(x, level.edges)
+                chebyshev(layer, x, level.edges)
                 if self.kind == "chebnet"
                 else mixed(layer, x, level.edges, level.pseudo)
             )
