@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numba import njit, prange
+from scipy.sparse import coo_array
 from scipy.spatial import KDTree
 from torch import Tensor
 
@@ -42,7 +43,10 @@ class Level:
     def of(cls, offsets: np.ndarray, positions: np.ndarray, pairs: np.ndarray) -> Level:
         """From edges in flat vertex numbers; edges of a vertex to itself are dropped, others kept once."""
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-        pairs = np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
+        joined = coo_array(
+            (np.ones(len(pairs), dtype=bool), tuple(pairs.T)), shape=2 * (offsets[-1],)
+        ).tocsr()
+        pairs = np.stack((joined + joined.T).sorted_indices().nonzero(), axis=1).astype(np.int64)
         graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         edge_offsets = np.searchsorted(graph_of[pairs[:, 0]], np.arange(len(offsets)))
         starts = np.searchsorted(pairs[:, 0], np.arange(offsets[-1] + 1))
