@@ -43,9 +43,8 @@ class Level:
     def of(cls, offsets: np.ndarray, positions: np.ndarray, pairs: np.ndarray) -> Level:
         """From edges in flat vertex numbers; edges of a vertex to itself are dropped, others kept once."""
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-        joined = coo_array(
-            (np.ones(len(pairs), dtype=bool), tuple(pairs.T)), shape=2 * (offsets[-1],)
-        ).tocsr()
+        there, size = np.ones(len(pairs), dtype=bool), (offsets[-1], offsets[-1])
+        joined = coo_array((there, tuple(pairs.T)), shape=size).tocsr()
         pairs = np.stack((joined + joined.T).sorted_indices().nonzero(), axis=1).astype(np.int64)
         graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         edge_offsets = np.searchsorted(graph_of[pairs[:, 0]], np.arange(len(offsets)))

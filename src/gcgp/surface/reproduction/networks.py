@@ -48,7 +48,7 @@ DROPOUT = 0.5
 HELD_OUT = 0.1
 """Part of the training signals that says which pass is the best."""
 LEAST_PASSES = 15
-LEAST_STEPS = 2_000
+LEAST_STEPS = 1_000
 """With few signals there are more passes: at least so many steps."""
 
 
