@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from gcgp.surface.reproduction.reporting import Line, as_text, choices, report_of
+from gcgp.surface.reproduction.reporting import Line, as_text, choices, report_of, trainings
 from gcgp.surface.reproduction.runs import Results, Run, Settings, carry_out
 from gcgp.surface.reproduction.tables import TABLES
 from outcomes import outcome
@@ -107,6 +107,17 @@ def test_the_page_has_all_results_of_a_folder(tmp_path):
     text = as_text(results.content)
     assert text.splitlines()[0] == "MNIST"
     assert "RBF GP, 784 inputs  all" in text
+
+
+def test_the_page_says_how_networks_were_trained():
+    runs = {
+        f"monet {seed}": {"model": "monet", "condition": "100 a class", "seed": seed}
+        | outcome(note={"passes": 70, "best_pass": 68 - seed, "held_out_nll": 0.5})
+        for seed in range(2)
+    }
+    content = {"table": "ablation", "runs": runs}
+    assert trainings(content) == ["MoNet, 100 a class: 67 to 68 of 70"]
+    assert "67 to 68 of 70" in as_text(content)
 
 
 def test_the_page_says_what_was_chosen():

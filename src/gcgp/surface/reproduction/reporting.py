@@ -113,9 +113,22 @@ def choices(content: dict[str, Any]) -> list[str]:
     return said
 
 
+def trainings(content: dict[str, Any]) -> list[str]:
+    """For how many passes networks were trained, and which ones were kept."""
+    said = []
+    for line in lines(content):
+        notes = [run["note"] for run in line.runs if "best_pass" in run["note"]]
+        if notes:
+            kept = sorted({note["best_pass"] for note in notes})
+            each = str(kept[0]) if len(kept) == 1 else f"{kept[0]} to {kept[-1]}"
+            said.append(f"{line.title}, {line.condition}: {each} of {notes[0]['passes']}")
+    return said
+
+
 def _notes(content: dict[str, Any]) -> list[str]:
     return [
         *(f"chosen by held-out training signals: {choice}" for choice in choices(content)),
+        *(f"the pass of training that predicted them best was kept: {one}" for one in trainings(content)),
         *(f"differs from the paper: {remark}" for remark in remarks(content)),
     ]
 
