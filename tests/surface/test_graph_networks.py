@@ -1,6 +1,7 @@
 """Graph networks that we compare with: coarser graphs, batches, and training."""
 
 import itertools
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -61,6 +62,16 @@ def test_a_vertex_of_a_graph_sees_the_nearest_ones(graphs, monkeypatch):
     pairs = flat_edges(level)
     assert set(map(tuple, pairs.tolist())) == expected
     assert (np.diff(pairs[:, 1]) >= 0).all()
+
+
+def test_graphs_a_few_at_a_time_give_the_same(graphs, monkeypatch):
+    whole = Hierarchy.of(graphs, 3)
+    monkeypatch.setattr(hierarchies, "TOGETHER", 3)
+    parts = Hierarchy.of(graphs, 3)
+    assert parts.reach == whole.reach
+    for mine, other in zip(parts.levels, whole.levels, strict=True):
+        for field in fields(mine):
+            np.testing.assert_array_equal(getattr(mine, field.name), getattr(other, field.name))
 
 
 def test_coordinates_of_edges_lie_between_zero_and_one(graphs):

@@ -5,6 +5,7 @@ By hand because PyG's own matching (`graclus`) needs a compiled extension that h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ NEAREST = 15
 """Neighbours that a vertex of a graph gets by distance, which makes about as many edges as MoNet's own
 graphs have (1,400 for 75 superpixels). Those of the GP's recipe leave a quarter of the vertices alone, which
 costs a network dearly and a GP nothing, for it looks at distances."""
+TOGETHER = 4_000
+"""Graphs whose resolutions are made at a time: all 60,000 at once would take 10 GB."""
 NEAR = 1.5
 """Vertices of a mesh that are joined are no farther apart than so many median edges."""
 
@@ -50,7 +53,7 @@ class Level:
         edge_offsets = np.searchsorted(graph_of[pairs[:, 0]], np.arange(len(offsets)))
         starts = np.searchsorted(pairs[:, 0], np.arange(offsets[-1] + 1))
         parents = _matched(offsets, positions, starts, np.ascontiguousarray(pairs[:, 1]))
-        local = (pairs - offsets[graph_of[pairs[:, 0]]][:, None])[:, ::-1]
+        local = (pairs - offsets[graph_of[pairs[:, 0]]][:, None])[:, ::-1].astype(np.int32)
         step = positions[pairs[:, 0]] - positions[pairs[:, 1]]
         turn = np.arctan2(step[:, 1], step[:, 0]) / (2 * np.pi) % 1.0
         pseudo = np.stack([np.hypot(*step.T), turn], axis=1).astype(np.float32)
@@ -60,7 +63,7 @@ class Level:
     def of_meshes(cls, meshes: Meshes, near: float) -> Level:
         """Each vertex with those near it on the surface, which it sees in geodesic polar coordinates."""
         counts = meshes.vertex_counts
-        offsets = np.concatenate([[0], np.cumsum(counts)])
+        offsets = _offsets(counts)
         chart = meshes.chart(("rho", "theta"), near)
         first = np.repeat(np.arange(offsets[-1]), np.diff(chart.row_offsets))
         start = np.repeat(offsets[:-1], counts)
@@ -70,14 +73,26 @@ class Level:
         pseudo = np.stack([chart.coordinates["rho"], turn], axis=1)[other].astype(np.float32)
         edge_offsets = np.searchsorted(first[other], offsets)
         itself = np.arange(offsets[-1]) - start
-        return cls(offsets, np.zeros((offsets[-1], 0)), edge_offsets, pairs.astype(np.int64), pseudo, itself)
+        return cls(offsets, np.zeros((offsets[-1], 0)), edge_offsets, pairs.astype(np.int32), pseudo, itself)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Level]) -> Level:
+        """The graphs of several, one after the other."""
+        return cls(
+            _offsets(np.concatenate([np.diff(part.vertex_offsets) for part in parts])),
+            np.concatenate([part.positions for part in parts]),
+            _offsets(np.concatenate([np.diff(part.edge_offsets) for part in parts])),
+            np.concatenate([part.edges for part in parts]),
+            np.concatenate([part.pseudo for part in parts]),
+            np.concatenate([part.parents for part in parts]),
+        )
 
     def coarser(self) -> Level:
         """The graphs whose vertices are pairs of near vertices of these."""
         counts = np.diff(self.vertex_offsets)
         graph_of = np.repeat(np.arange(len(counts)), counts)
         sizes = np.maximum.reduceat(self.parents, self.vertex_offsets[:-1]) + 1
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        offsets = _offsets(sizes)
         flat = offsets[graph_of] + self.parents
         members = np.bincount(flat, minlength=offsets[-1])
         sums = [np.bincount(flat, self.positions[:, k], minlength=offsets[-1]) for k in range(2)]
@@ -136,12 +151,11 @@ class Hierarchy:
             reach = reach or [NEAR * graphs.spacing()] * depth
             return cls(signals.values, [Level.of_meshes(graphs, reach[0])] * depth, reach)
         assert isinstance(graphs, Graphs)
-        assert graphs.coordinates is not None
-        coordinates = graphs.coordinates.astype(np.float64)
-        pairs = _nearest(graphs.vertex_offsets, coordinates)
-        levels = [Level.of(graphs.vertex_offsets, coordinates, pairs)]
-        while len(levels) < depth:
-            levels.append(levels[-1].coarser())
+        parts = [
+            _resolutions(graphs.take(np.arange(start, min(start + TOGETHER, len(signals)))), depth)
+            for start in range(0, len(signals), TOGETHER)
+        ]
+        levels = [Level.joined(alike) for alike in zip(*parts, strict=True)]
         return cls(signals.values, levels, reach or [_longest(level) for level in levels])
 
     def __len__(self) -> int:
@@ -174,6 +188,16 @@ class Hierarchy:
         return torch.from_numpy(self.values[rows].astype(np.float32)), parts
 
 
+def _resolutions(graphs: Graphs, depth: int) -> list[Level]:
+    assert graphs.coordinates is not None
+    coordinates = graphs.coordinates.astype(np.float64)
+    pairs = _nearest(graphs.vertex_offsets, coordinates)
+    levels = [Level.of(graphs.vertex_offsets, coordinates, pairs)]
+    while len(levels) < depth:
+        levels.append(levels[-1].coarser())
+    return levels
+
+
 def _nearest(
     offsets: Int[np.ndarray, "graphs_plus_1"], coordinates: Float[np.ndarray, "vertices 2"]
 ) -> Int[np.ndarray, "edges 2"]:
@@ -184,6 +208,10 @@ def _nearest(
     _, found = tree.query(tree.data, min(NEAREST + 1, len(coordinates)))
     pairs = np.stack([np.repeat(np.arange(len(found)), found.shape[1]), found.ravel()], axis=1)
     return pairs[graph_of[pairs[:, 0]] == graph_of[pairs[:, 1]]]
+
+
+def _offsets(counts: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n_plus_1"]:
+    return np.concatenate([[0], np.cumsum(counts)])
 
 
 def _rows_of(offsets: np.ndarray, graphs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
