@@ -30,9 +30,9 @@ def hard_digits():
 
 
 @pytest.fixture(scope="module")
-def learned(digits):
+def learned(hard_digits):
     start = Diffusion([0.0, 0.3], 0.3)
-    return GCGPClassifier(start, learn=True, **SMALL).fit(*digits)
+    return GCGPClassifier(start, learn=True, **SMALL).fit(*hard_digits)
 
 
 def weighting_of(model):
@@ -57,7 +57,7 @@ def test_it_predicts_better_than_the_start():
     assert losses[1] < losses[0]
 
 
-def test_what_makes_the_model_worse_is_not_kept(digits, monkeypatch):
+def test_what_makes_the_model_worse_is_not_kept(digits, monkeypatch, tmp_path):
     def worse(state, task, loss):
         scales = [{name: 1e-3 * value for name, value in own.items()} for own in state.scales]
         return replace(state, scales=scales)
@@ -68,6 +68,9 @@ def test_what_makes_the_model_worse_is_not_kept(digits, monkeypatch):
     lengthscales = [m.features_.terms[0].kernel.base.lengthscale.flatten().tolist() for m in (model, plain)]
     assert lengthscales[0] == lengthscales[1]
     assert [step.stage for step in model.history_] == ["check", "check"]
+    model.save(tmp_path / "model.gcgp")  # with the weighting it started from, which is the one it has
+    back = gcgp.load(tmp_path / "model.gcgp")
+    assert back.start_weightings_[0].radii.tolist() == weighting_of(back).radii.tolist()
 
 
 def test_the_history_tells_of_each_stage(learned):
@@ -76,10 +79,10 @@ def test_the_history_tells_of_each_stage(learned):
     assert all(np.isfinite(step.value) for step in learned.history_)
 
 
-def test_the_same_seed_learns_the_same(learned, digits):
-    again = GCGPClassifier(Diffusion([0.0, 0.3], 0.3), learn=True, **SMALL).fit(*digits)
+def test_the_same_seed_learns_the_same(learned, hard_digits):
+    again = GCGPClassifier(Diffusion([0.0, 0.3], 0.3), learn=True, **SMALL).fit(*hard_digits)
     assert weighting_of(again).radii.tolist() == weighting_of(learned).radii.tolist()
-    np.testing.assert_array_equal(again.predict_proba(digits[0][:5]), learned.predict_proba(digits[0][:5]))
+    np.testing.assert_array_equal(again.predict_proba(hard_digits[0][:5]), learned.predict_proba(hard_digits[0][:5]))
 
 
 def test_a_learned_model_comes_back_from_its_file(learned, digits, tmp_path):

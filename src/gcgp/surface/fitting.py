@@ -7,6 +7,7 @@ variational inference goes on.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,8 @@ class Fitting:
         state = State(tuned.drafts, tuned.lengthscales, 1.0, 1.0)
         names = names_to_learn(self.model.learn, self.model._likelihood_parameter)
         paper = self.model.optimiser == "paper"
-        begun = [draft.convolution.weighting for draft in state.drafts] if names or paper else None
+        weightings = [draft.convolution.weighting for draft in state.drafts]
+        begun = copy.deepcopy(weightings) if names or paper else None
         if names:
             check_names(self.model.learn, state, self.model._likelihood_parameter)
         if names and not paper:
