@@ -82,7 +82,9 @@ def test_the_history_tells_of_each_stage(learned):
 def test_the_same_seed_learns_the_same(learned, hard_digits):
     again = GCGPClassifier(Diffusion([0.0, 0.3], 0.3), learn=True, **SMALL).fit(*hard_digits)
     assert weighting_of(again).radii.tolist() == weighting_of(learned).radii.tolist()
-    np.testing.assert_array_equal(again.predict_proba(hard_digits[0][:5]), learned.predict_proba(hard_digits[0][:5]))
+    np.testing.assert_array_equal(
+        again.predict_proba(hard_digits[0][:5]), learned.predict_proba(hard_digits[0][:5])
+    )
 
 
 def test_a_learned_model_comes_back_from_its_file(learned, digits, tmp_path):
