@@ -130,7 +130,8 @@ class BatchLevel:
     edges: Int[Tensor, "2 edges"]
     pseudo: Float[Tensor, "edges 2"]
     """ρ and θ of each edge, in [0, 1]."""
-    parents: Int[Tensor, "vertices"]
+    parents: Int[Tensor, "vertices"] | None
+    """Those that the vertices become part of; None: the next level is the same, or there is none."""
     graph_of: Int[Tensor, "vertices"]
 
 
@@ -166,22 +167,25 @@ class Hierarchy:
     ) -> tuple[Float[Tensor, "vertices channels"], list[BatchLevel]]:
         """The values of some graphs and their resolutions."""
         rows, _ = _rows_of(self.levels[0].vertex_offsets, graphs)
-        parts = []
-        for depth, (level, reach) in enumerate(zip(self.levels, self.reach, strict=True)):
+        parts: list[BatchLevel] = []
+        for level, reach, above in zip(self.levels, self.reach, [*self.levels[1:], None], strict=True):
+            if parts and level is self.levels[0]:  # meshes are as they are on all levels
+                parts.append(parts[0])
+                continue
             vertices, starts = _rows_of(level.vertex_offsets, graphs)
             edges, _ = _rows_of(level.edge_offsets, graphs)
             counts = np.diff(level.edge_offsets)[graphs]
             pseudo = level.pseudo[edges] / np.array([reach, 1.0], dtype=np.float32)
             sizes = np.diff(level.vertex_offsets)[graphs]
-            parents = level.parents[vertices]
-            if depth + 1 < len(self.levels):
-                _, above = _rows_of(self.levels[depth + 1].vertex_offsets, graphs)
-                parents = parents + np.repeat(above, sizes)
+            parents = None
+            if above is not None and above is not level:
+                _, firsts = _rows_of(above.vertex_offsets, graphs)
+                parents = torch.from_numpy(level.parents[vertices] + np.repeat(firsts, sizes))
             parts.append(
                 BatchLevel(
                     torch.from_numpy((level.edges[edges] + np.repeat(starts, counts)[:, None]).T),
                     torch.from_numpy(pseudo),
-                    torch.from_numpy(parents),
+                    parents,
                     torch.from_numpy(np.repeat(np.arange(len(graphs)), sizes)),
                 )
             )

@@ -64,8 +64,9 @@ class Gaussians(torch.autograd.Function):
     ) -> Float[Tensor, "edges K"]:
         weights = pseudo.new_zeros(len(pseudo), len(mu))
         for u, centre, width in zip(pseudo.T, mu.T, sigma.T, strict=True):
-            weights += ((u[:, None] - centre) / width).square_()
-        weights.mul_(-0.5).exp_()
+            apart = (u[:, None] - centre).mul_(1 / width)
+            weights.addcmul_(apart, apart, value=-0.5)
+        weights.exp_()
         ctx.save_for_backward(pseudo, mu, sigma, weights)
         return weights
 
@@ -73,7 +74,7 @@ class Gaussians(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, pull: Float[Tensor, "edges K"]) -> Any:  # noqa: D102
         pseudo, mu, sigma, weights = ctx.saved_tensors
-        pulled, u = (pull * weights).T.double(), pseudo.double()  # differences of sums: floats would not do
+        pulled, u = (pull * weights).double().T, pseudo.double()  # differences of sums: floats would not do
         total, first, second = pulled.sum(dim=1)[:, None], pulled @ u, pulled @ u.square()
         to_mu = (first - mu * total) / sigma**2
         to_sigma = (second - 2 * mu * first + mu**2 * total) / sigma**3

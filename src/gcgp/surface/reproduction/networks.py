@@ -92,9 +92,9 @@ class GraphNetwork(nn.Module):
                 else mixed(layer, x, level.edges, level.pseudo)
             )
             x = nn.functional.elu(self.norms[depth](seen))
-            last = depth + 1 == len(levels)
-            x = scatter(x, level.graph_of if last else level.parents, reduce="mean" if last else "max")
-        return self.head(x)
+            if level.parents is not None:
+                x = scatter(x, level.parents, reduce="max")
+        return self.head(scatter(x, levels[-1].graph_of, reduce="mean"))
 
 
 def network(kind: str, kernels: int | None = None) -> Fit:
