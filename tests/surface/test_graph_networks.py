@@ -1,7 +1,7 @@
 """Graph networks that we compare with: coarser graphs, batches, and training."""
 
 import itertools
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,8 @@ from gcgp.surface.reproduction import hierarchies, networks
 from gcgp.surface.reproduction.hierarchies import Hierarchy
 from gcgp.surface.reproduction.mixing import chebyshev, mixed
 from gcgp.surface.reproduction.sets import held_out
+
+SMALL = replace(networks.USUAL, kernels=9, steps=1)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +93,7 @@ def test_coordinates_of_edges_lie_between_zero_and_one(graphs):
 def test_a_graph_does_not_see_the_others_of_its_batch(graphs, kind):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = networks.GraphNetwork(kind, 1, 3, 25)
+        network = networks.GraphNetwork(kind, 1, 3)
     hierarchy = Hierarchy.of(graphs, 3)
     whole = networks.probabilities(network, hierarchy.batch, 4)
     for order in ([2], [3, 0], [1, 2, 3, 0]):
@@ -162,7 +164,7 @@ def test_one_signal_of_a_class_is_learned_from(small, monkeypatch):
     monkeypatch.setattr(networks, "LEAST_PASSES", 2)
     train, labels = strokes(30, 0)
     rows = [int(np.argmax(labels == 0)), *np.flatnonzero(labels == 1)[:5]]
-    model = networks.network("monet")(train[rows], labels[rows], None, 0)
+    model = networks.network("monet", SMALL)(train[rows], labels[rows], None, 0)
     assert model.predict(train[:3]).shape == (3, 2)
 
 
@@ -184,14 +186,13 @@ def strokes(count, seed):
 @pytest.fixture
 def small(monkeypatch):
     """Networks that are trained in seconds."""
-    sizes = {"CHANNELS": (8, 8, 8), "KERNELS": 9, "KERNELS_ON_MESHES": 4, "LEAST_STEPS": 1}
-    for name, value in sizes.items():
-        monkeypatch.setattr(networks, name, value)
+    monkeypatch.setattr(networks, "CHANNELS", (8, 8, 8))
+    monkeypatch.setattr(networks, "ON_MESHES", replace(networks.ON_MESHES, kernels=4, steps=1))
 
 
 def test_monet_learns_directions(small, capsys):
     (train, labels), (test, truth) = strokes(250, 0), strokes(100, 1)
-    model = networks.network("monet")(train, labels, None, 0)
+    model = networks.network("monet", SMALL)(train, labels, None, 0)
     assert Scores.of(model.predict(test), truth).error < 0.2
     assert model.note["passes"] == networks.LEAST_PASSES
     told = capsys.readouterr().err.splitlines()
@@ -204,7 +205,7 @@ def test_the_same_seed_learns_the_same(small, kind, monkeypatch):
     monkeypatch.setattr(networks, "LEAST_PASSES", 3)
     (train, labels), (test, _) = strokes(40, 0), strokes(5, 1)
     state = torch.get_rng_state()
-    once, again = (networks.network(kind)(train, labels, None, 3).predict(test) for _ in range(2))
+    once, again = (networks.network(kind, SMALL)(train, labels, None, 3).predict(test) for _ in range(2))
     np.testing.assert_array_equal(once, again)
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -213,7 +214,7 @@ def test_the_best_pass_is_kept(small, monkeypatch):
     """Steps so large that later passes spoil what the first ones learned."""
     monkeypatch.setattr(networks, "LARGEST_STEP", 1.0)
     train, labels = strokes(80, 0)
-    model = networks.network("monet")(train, labels, None, 0)
+    model = networks.network("monet", SMALL)(train, labels, None, 0)
     _, held = held_out(labels, networks.HELD_OUT, 0)
     found = model.predict(train[held])[np.arange(len(held)), labels[held]]
     assert model.note["best_pass"] < model.note["passes"]
@@ -222,6 +223,6 @@ def test_the_best_pass_is_kept(small, monkeypatch):
 
 def test_few_signals_are_seen_more_often(monkeypatch):
     monkeypatch.setattr(networks, "CHANNELS", (4, 4, 4))
-    monkeypatch.setattr(networks, "LEAST_STEPS", 140)
-    note = networks.network("monet", 3)(*strokes(16, 0), None, 0).note
+    recipe = replace(networks.USUAL, kernels=3, steps=140)
+    note = networks.network("monet", recipe)(*strokes(16, 0), None, 0).note
     assert note["passes"] == 20  # of 14 signals, two at a time

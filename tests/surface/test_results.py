@@ -1,12 +1,15 @@
 """Results of tables: each run kept as soon as it is done, and what the terminal and the page tell of them."""
 
 import json
+import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
 
+import numba
 import pytest
+import torch
 
 from gcgp.surface.reproduction.reporting import Line, as_text, choices, report_of, trainings
 from gcgp.surface.reproduction.runs import Results, Run, Settings, carry_out
@@ -38,6 +41,38 @@ def test_runs_that_are_done_are_not_done_again(tmp_path, capsys):
     kept = json.loads(path.read_text())["runs"]
     assert [run["seed"] for run in kept.values()] == [0, 1, 2]
     assert sum(line.startswith('    "gcgp | 3 a class') for line in path.read_text().splitlines()) == 3
+
+
+def threads_and_time(run):
+    """What a run in another process sees: its threads, and the time when it began and ended."""
+    begun = time.time()
+    time.sleep(1.0)
+    if run.seed == 3:
+        raise RuntimeError("seed 3 fails")
+    here = {"threads": torch.get_num_threads(), "numba": numba.get_num_threads(), "process": os.getpid()}
+    return outcome(more=here | {"begun": begun, "ended": time.time()})
+
+
+def test_several_runs_at_a_time_share_the_cores(tmp_path, capsys):
+    runs = TABLES["ablation"].runs("ablation", ["gcgp"], 3, QUICK)
+    results = Results(tmp_path / "ablation.json", "ablation", QUICK, jobs=2)
+    carry_out(runs, results, threads_and_time, jobs=2)
+    seen, threads = [results.runs[run.name]["more"] for run in runs], max(1, torch.get_num_threads() // 2)
+    assert {one["threads"] for one in seen} == {results.content["cores"]} == {threads}
+    assert {one["numba"] for one in seen} == {min(threads, numba.get_num_threads())}
+    assert len({one["process"] for one in seen}) == 2
+    assert seen[2]["begun"] >= min(one["ended"] for one in seen[:2])
+    assert "  gcgp | 3 a class | seed 1: error 10.00%" in capsys.readouterr().err
+
+
+def test_runs_beside_one_that_fails_are_kept(tmp_path):
+    runs = TABLES["ablation"].runs("ablation", ["gcgp"], 6, QUICK)[2:]
+    results = Results(tmp_path / "ablation.json", "ablation", QUICK, jobs=2)
+    with pytest.raises(RuntimeError, match="seed 3 fails"):
+        carry_out(runs, results, threads_and_time, jobs=2)
+    assert runs[0].name in results.runs
+    assert runs[1].name not in results.runs
+    assert runs[3].name not in results.runs  # never begun
 
 
 LONG_RUN = """

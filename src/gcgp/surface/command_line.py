@@ -81,6 +81,13 @@ def _add_reproduce(commands: Any) -> None:
         "--vertices", type=_positive, metavar="V", help="only meshes of V vertices (default: 500, 1000, 2500)"
     )
     reproduce.add_argument(
+        "--jobs",
+        type=_positive,
+        metavar="J",
+        default=1,
+        help="runs at a time, each with its share of the cores (default: %(default)s)",
+    )
+    reproduce.add_argument(
         "--data", metavar="DIR", help="folder of the data (default: the environment variable GCGP_DATA)"
     )
     reproduce.add_argument(
@@ -165,7 +172,7 @@ def _make_table(options: argparse.Namespace, settings: Settings) -> None:
     from gcgp.surface.reproduction.tables import TABLES, carry_out_one
 
     runs = TABLES[options.table].runs(options.table, options.model, options.seeds, settings)
-    results = Results(options.json, options.table, settings)
-    carry_out(runs, results, carry_out_one)
+    results = Results(options.json, options.table, settings, options.jobs)
+    carry_out(runs, results, carry_out_one, jobs=options.jobs)
     print(as_text(results.content))
     print(f"  results: {options.json}")

@@ -3,8 +3,8 @@
 The architecture is that of a small LeNet as in Monti et al. (2017): three convolutions with 32, 64 and 64
 channels, with pooling between them, then a hidden layer; orders (25) and Gaussians (25) are theirs too. The
 sizes are also those of sw-gong's implementation of MoNet, which follows that paper, and so are the 10
-Gaussians on meshes. What we added is normalisation of each layer's batches and another start of the
-Gaussians, without which they hardly learn from few graphs, and one cycle of larger steps (Smith & Topin
+Gaussians on meshes. What we added is normalisation of each layer's batches (of graphs) and another start of
+the Gaussians, without which they hardly learn from few graphs, and one cycle of larger steps (Smith & Topin
 2018), because 300 passes would take days here.
 """
 
@@ -15,7 +15,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,30 +32,43 @@ from gcgp.surface.reproduction.sets import held_out
 
 CHANNELS = (32, 64, 64)
 HIDDEN = 128
-KERNELS = 25
-KERNELS_ON_MESHES = 10
 WIDTH = 0.2
 """Of Gaussians at the start; coordinates are in [0, 1]."""
-BATCH = 64
-MOST_VERTICES = 5_000
-"""Of the graphs of a batch: meshes come a few at a time."""
 LEAST_BATCHES = 8
 """In a pass, however few signals there are."""
 LARGEST_STEP = 3e-3
 """Of Adam, in the middle of training; it begins and ends far smaller."""
 WEIGHT_DECAY = 1e-4
-DROPOUT = 0.5
 HELD_OUT = 0.1
 """Part of the training signals that says which pass is the best."""
 LEAST_PASSES = 15
-LEAST_STEPS = 1_000
-"""With few signals there are more passes: at least so many steps."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is built and trained."""
+
+    kernels: int
+    """Gaussians of MoNet, orders of ChebNet."""
+    normalised: bool
+    """Whether layers are, over each batch."""
+    dropout: float
+    together: int
+    """Signals of a batch, at most."""
+    steps: int
+    """With few signals there are more passes: at least so many steps."""
+
+
+USUAL = Recipe(25, normalised=True, dropout=0.5, together=64, steps=1_000)
+ON_MESHES = Recipe(10, normalised=False, dropout=0.2, together=2, steps=2_000)
+"""Meshes come two at a time, too few to normalise a layer by: with that, and with half as many passes, held
+out ones are predicted far worse."""
 
 
 class GraphNetwork(nn.Module):
     """Convolutions with pooling between them, the mean over vertices, and two layers on that."""
 
-    def __init__(self, kind: str, channels: int, classes: int, kernels: int) -> None:
+    def __init__(self, kind: str, channels: int, classes: int, recipe: Recipe = USUAL) -> None:
         try:
             from torch_geometric.nn import ChebConv, GMMConv
         except ImportError as error:
@@ -64,18 +77,21 @@ class GraphNetwork(nn.Module):
         sizes = (channels, *CHANNELS)
         self.kind = kind
         if kind == "chebnet":
-            layers = [ChebConv(a, b, kernels) for a, b in zip(sizes, CHANNELS, strict=False)]
+            layers = [ChebConv(a, b, recipe.kernels) for a, b in zip(sizes, CHANNELS, strict=False)]
         else:
             layers = [
-                GMMConv(a, b, dim=2, kernel_size=kernels) for a, b in zip(sizes, CHANNELS, strict=False)
+                GMMConv(a, b, dim=2, kernel_size=recipe.kernels)
+                for a, b in zip(sizes, CHANNELS, strict=False)
             ]
             for layer in layers:  # spread over the coordinates; where PyG puts them, most see no edge
                 nn.init.uniform_(layer.mu, 0.0, 1.0)
                 nn.init.constant_(layer.sigma, WIDTH)
         self.layers = nn.ModuleList(layers)
-        self.norms = nn.ModuleList(nn.BatchNorm1d(size) for size in CHANNELS)
+        self.norms = nn.ModuleList(
+            nn.BatchNorm1d(size) if recipe.normalised else nn.Identity() for size in CHANNELS
+        )
         self.head = nn.Sequential(
-            nn.Linear(CHANNELS[-1], HIDDEN), nn.ELU(), nn.Dropout(DROPOUT), nn.Linear(HIDDEN, classes)
+            nn.Linear(CHANNELS[-1], HIDDEN), nn.ELU(), nn.Dropout(recipe.dropout), nn.Linear(HIDDEN, classes)
         )
 
     def forward(
@@ -97,22 +113,21 @@ class GraphNetwork(nn.Module):
         return self.head(scatter(x, levels[-1].graph_of, reduce="mean"))
 
 
-def network(kind: str, kernels: int | None = None) -> Fit:
-    """A graph network of this kind, trained; with so many Gaussians, or orders, instead of the usual ones."""
+def network(kind: str, recipe: Recipe = USUAL) -> Fit:
+    """A graph network of this kind, trained."""
 
     def fit(train: Signals, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
         classes, codes = np.unique(labels, return_inverse=True)
         graphs = Hierarchy.of(train, len(CHANNELS))
-        most = MOST_VERTICES / train.vertex_counts.mean()
-        together = max(1, int(min(BATCH, most, len(train) / LEAST_BATCHES)))
+        batches = replace(recipe, together=max(1, min(recipe.together, len(train) // LEAST_BATCHES)))
         with torch.random.fork_rng():  # layers and dropout draw from torch's own generator
             torch.manual_seed(seed)
-            model = GraphNetwork(kind, train.channels, len(classes), kernels or KERNELS)
-            note = trained(model, graphs.batch, codes, seed, together)
+            model = GraphNetwork(kind, train.channels, len(classes), batches)
+            note = trained(model, graphs.batch, codes, seed, batches)
 
         def predict(signals: Signals) -> np.ndarray:
             own = Hierarchy.of(signals, len(CHANNELS), graphs.reach)
-            return probabilities(model, own.batch, len(signals), together)
+            return probabilities(model, own.batch, len(signals), batches.together)
 
         return Trained(predict, note)
 
@@ -128,7 +143,7 @@ def mesh_network(train: Sequence[Mesh], labels: np.ndarray, inducing: int | None
     def scaled(signals: Signals) -> Signals:
         return replace(signals, values=(signals.values - mean) / np.where(spread > 0, spread, 1.0))
 
-    found = network("monet", KERNELS_ON_MESHES)(scaled(described), labels, inducing, seed)
+    found = network("monet", ON_MESHES)(scaled(described), labels, inducing, seed)
     return replace(found, predict=lambda meshes: found.predict(scaled(descriptor.transform(meshes))))
 
 
@@ -154,10 +169,10 @@ def convolutional_network(
             nn.Flatten(),
             nn.Linear(CHANNELS[1] * sides[0] * sides[1], HIDDEN),
             nn.ReLU(),
-            nn.Dropout(DROPOUT),
+            nn.Dropout(USUAL.dropout),
             nn.Linear(HIDDEN, len(classes)),
         )
-        note = trained(model, batch_of(train), codes, seed)
+        note = trained(model, batch_of(train), codes, seed, USUAL)
     return Trained(lambda images: probabilities(model, batch_of(images), len(images)), note)
 
 
@@ -165,27 +180,27 @@ Batches = Callable[[np.ndarray], tuple[Any, ...]]
 """What a network takes, for the signals of these numbers."""
 
 
-def trained(model: nn.Module, batch: Batches, labels: np.ndarray, seed: int, together: int = BATCH) -> Note:
+def trained(model: nn.Module, batch: Batches, labels: np.ndarray, seed: int, recipe: Recipe) -> Note:
     """Train by Adam with one cycle of step sizes; keep the pass that predicts held-out training signals best.
 
     Where a class has but one signal none is held out, and those that are learned from say which pass it is.
     """
     every = np.arange(len(labels))
     learned, held = held_out(labels, HELD_OUT, seed) or (every, every)
-    steps = -(-len(learned) // together)
-    passes = max(LEAST_PASSES, -(-LEAST_STEPS // steps))
+    steps = -(-len(learned) // recipe.together)
+    passes = max(LEAST_PASSES, -(-recipe.steps // steps))
     optimiser = torch.optim.Adam(model.parameters(), LARGEST_STEP, weight_decay=WEIGHT_DECAY)
     cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, LARGEST_STEP, total_steps=passes * steps)
     rng, truth = np.random.default_rng(seed), torch.from_numpy(labels)
     best, best_pass, state, start = math.inf, 0, copy.deepcopy(model.state_dict()), time.perf_counter()
     for number in range(1, passes + 1):
         model.train()
-        for rows in pieces(rng.permutation(learned), together):
+        for rows in pieces(rng.permutation(learned), recipe.together):
             optimiser.zero_grad()
             nn.functional.cross_entropy(model(*batch(rows)), truth[rows]).backward()
             optimiser.step()
             cycle.step()
-        found = probabilities(model, lambda rows: batch(held[rows]), len(held), together)
+        found = probabilities(model, lambda rows: batch(held[rows]), len(held), recipe.together)
         loss = float(-np.log(np.maximum(found[np.arange(len(held)), labels[held]], 1e-12)).mean())
         if loss < best:
             best, best_pass, state = loss, number, copy.deepcopy(model.state_dict())
@@ -197,7 +212,7 @@ def trained(model: nn.Module, batch: Batches, labels: np.ndarray, seed: int, tog
 
 
 @torch.no_grad()
-def probabilities(model: nn.Module, batch: Batches, count: int, together: int = BATCH) -> np.ndarray:
+def probabilities(model: nn.Module, batch: Batches, count: int, together: int = USUAL.together) -> np.ndarray:
     """Class probabilities of the first `count` signals."""
     model.eval()
     rows = np.arange(count)

@@ -90,13 +90,14 @@ def further(content: dict[str, Any]) -> list[str]:
 def remarks(content: dict[str, Any]) -> list[str]:
     """What differs from the paper, each said once with the models it holds for."""
     said: dict[str, dict[str, None]] = {}
+    every: dict[str, None] = {}
     for run in content["runs"].values():
-        for remark in run["differs"]:
-            said.setdefault(remark, {})[TABLES[content["table"]].rows[run["model"]].title] = None
-    every = {TABLES[content["table"]].rows[run["model"]].title for run in content["runs"].values()}
+        row = TABLES[content["table"]].rows[run["model"]]
+        every[row.title] = None
+        for remark in filter(None, [*run["differs"], row.differs]):
+            said.setdefault(remark, {})[row.title] = None
     return [
-        remark if set(titles) == every else f"{'; '.join(titles)}: {remark}"
-        for remark, titles in said.items()
+        remark if titles == every else f"{'; '.join(titles)}: {remark}" for remark, titles in said.items()
     ]
 
 

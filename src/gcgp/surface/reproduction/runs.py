@@ -8,12 +8,12 @@ import os
 import platform
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ Work = Callable[[Run], dict[str, Any]]
 class Results:
     """The results of one table in one JSON file, which is written anew after each run."""
 
-    def __init__(self, path: Path, table: str, settings: Settings) -> None:
+    def __init__(self, path: Path, table: str, settings: Settings, jobs: int = 1) -> None:
         self.path = path
         self.content: dict[str, Any] = {
             "format": FORMAT,
@@ -73,7 +73,7 @@ class Results:
             "gcgp": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "cores": torch.get_num_threads(),
+            "cores": threads_of_each(jobs),
             "runs": {},
         }
         if path.exists():
@@ -109,24 +109,63 @@ class Results:
         return head.removesuffix("\n}") + ',\n  "runs": {\n' + ",\n".join(rows) + "\n  }\n}\n"
 
 
-def carry_out(runs: Sequence[Run], results: Results, work: Work, *, apart: bool = True) -> None:
-    """Do the runs that have no result yet, and say on the error stream how far it is.
+def carry_out(
+    runs: Sequence[Run], results: Results, work: Work, *, jobs: int = 1, apart: bool = True
+) -> None:
+    """Do the runs that have no result yet, `jobs` at a time, and say on the error stream how far it is.
 
-    The runs of one model in one condition have a process of their own, unless `apart` is False: so their
-    peak of memory is their own, and if it is killed for want of memory, the results of others live on.
+    Runs of one model in one condition have processes of their own, unless `apart` is False: so their peak
+    of memory is their own, and if one is killed for want of memory, the results of others live on. After
+    a run that fails no other is begun.
     """
     left = [run for run in runs if run.name not in results.runs]
     if len(left) < len(runs):
         print(f"{len(runs) - len(left)} of {len(runs)} runs are in {results.path}", file=sys.stderr)
-    number = 0
-    for _, alike in groupby(left, lambda run: (run.model, run.condition)):
-        with _process(work) if apart else nullcontext(work) as do:
-            for run in alike:
-                number += 1
-                print(f"run {number} of {len(left)}: {run.name} …", file=sys.stderr, flush=True)
+    waiting, lock = deque(enumerate(left, 1)), threading.Lock()
+
+    def one_after_another() -> None:
+        with ExitStack() as processes:
+            do, kind = work, None
+            while True:
+                with lock:
+                    if not waiting:
+                        return
+                    number, run = waiting.popleft()
+                    print(f"run {number} of {len(left)}: {run.name} …", file=sys.stderr, flush=True)
+                if apart and kind != (run.model, run.condition):
+                    processes.close()
+                    kind, do = (run.model, run.condition), processes.enter_context(_process(work, jobs))
                 outcome = do(run)
-                results.add(run, outcome)
-                print(f"  {_summary(outcome)}", file=sys.stderr, flush=True)
+                with lock:
+                    results.add(run, outcome)
+                    own = f"{run.name}: " if jobs > 1 else ""
+                    print(f"  {own}{_summary(outcome)}", file=sys.stderr, flush=True)
+
+    if jobs == 1:
+        one_after_another()
+        return
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for line in as_completed([pool.submit(one_after_another) for _ in range(jobs)]):
+                line.result()
+        finally:
+            waiting.clear()
+
+
+def threads_of_each(jobs: int) -> int:
+    """Threads of a run, where so many are done at a time."""
+    return max(1, torch.get_num_threads() // jobs)
+
+
+def _begin(threads: int) -> None:
+    """Make this process one of several that share the cores."""
+    import numba
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(threads)
+    torch.set_num_threads(threads)
+    numba.set_num_threads(min(threads, numba.get_num_threads()))
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:
@@ -142,9 +181,10 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _process(work: Work) -> Iterator[Work]:
-    """The same work, done by another process."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _end_with_parent) as pool:
+def _process(work: Work, jobs: int) -> Iterator[Work]:
+    """The same work, done by another process, one of so many that share the cores."""
+    context, threads = multiprocessing.get_context("spawn"), threads_of_each(jobs)
+    with ProcessPoolExecutor(1, context, _begin, (threads,)) as pool:
 
         def do(run: Run) -> dict[str, Any]:
             try:
