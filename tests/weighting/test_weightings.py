@@ -366,6 +366,19 @@ def test_geodesic_polar_weighs_by_radius_and_by_distance_from_each_ray():
                 assert weights[pair, 3 * k + j] == pytest.approx(radial * angular, rel=1e-12)
 
 
+def test_what_no_ray_reaches_is_in_no_bin_and_tells_widths_nothing():
+    weighting = GeodesicPolar([1.0], rays=2, radial_width=0.5, angular_width=0.4)
+    rho, rays = torch.tensor([1.0, 0.5]), torch.tensor([[0.3, math.inf], [math.inf, 0.1]])
+    weights = weighting(rho, rays)
+    assert ((weights > 0) == (rays < math.inf)).all()
+    weights.sum().backward()
+    of_all = weighting.raw_angular_width.grad.clone()
+    weighting.zero_grad()
+    (weighting(rho, rays.nan_to_num(posinf=9.0))).sum().backward()
+    assert of_all > 0
+    torch.testing.assert_close(weighting.raw_angular_width.grad, of_all)
+
+
 def test_geodesic_polar_names_its_rays_and_their_frame():
     assert GeodesicPolar([1.0], rays=5).coordinates == ("rho", "rays:5:curvature")
     assert GeodesicPolar([1.0], rays=5, frame="edge").coordinates == ("rho", "rays:5:edge")

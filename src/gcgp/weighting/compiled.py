@@ -16,6 +16,8 @@ LEAST = np.float32(-40.0)
 
 Products of such weights would be no ordinary float32: processors take many times longer with those.
 """
+FAR = np.float32(1e18)
+"""Differences are no larger than this: infinite ones would make differences that wrap no number."""
 # 2^r on [−½, ½] by its Taylor series, to 1e-8.
 C1, C2, C3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
 C4, C5 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443)
@@ -26,7 +28,7 @@ C6, C7 = np.float32(0.00015403530393381608), np.float32(1.525273380405984e-05)
 def gaussian_bins(coordinate, centres, width, period):  # type: ignore[no-untyped-def]
     """exp(−½((c − μ_k) / σ)²) in float32, `[pairs, K]`; differences wrap at a period that is not 0.
 
-    A coordinate that is not a number lies in every bin.
+    A coordinate that is not a number lies in every bin, an infinite one in none.
     """
     bins = len(centres)
     out = np.empty((len(coordinate), bins), dtype=np.float32)
@@ -44,7 +46,7 @@ def gaussian_bins(coordinate, centres, width, period):  # type: ignore[no-untype
             some = coordinate[start : start + count]
             for k in range(bins):
                 for i in range(count):
-                    d = some[i] - centres[k]
+                    d = min(some[i] - centres[k], FAR)
                     d -= period * np.floor(d * around + half)
                     d *= inverse
                     exponent = -half * d * d
@@ -79,7 +81,7 @@ def gaussian_bins_pullback(gradient, weights, coordinate, centres, width, period
             if np.isnan(c):
                 continue
             for k in range(bins):
-                d = c - centres[k]
+                d = min(c - centres[k], FAR)
                 d -= period * np.floor(d * around + half)
                 d *= inverse
                 e = gradient[i, k] * weights[i, k] * d

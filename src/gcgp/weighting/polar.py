@@ -15,8 +15,6 @@ from gcgp.weighting.base import Weighting
 
 WIDTHS_IN_REACH = 3.0
 """A radial bin is cut off this many widths beyond its centre, where its weight is e^-4.5."""
-LEAST_WEIGHT = math.exp(-40.0)
-"""Less counts as 0 in float32; see `compiled.LEAST`."""
 
 
 def cut_off(radii: Float[Tensor, "K"], width: Float[Tensor, ""]) -> float:
@@ -243,5 +241,5 @@ class GeodesicPolar(Diffusion):
     ) -> tuple[Float[Tensor, "pairs K"], Float[Tensor, "pairs J"]]:
         """Radial weights and the weights of the distances from the rays."""
         radial = radial_weights(rho, self.radii, self.radial_width)
-        angular = torch.exp(-0.5 * (rays / self.angular_width) ** 2)
-        return radial, torch.threshold(angular, LEAST_WEIGHT, 0.0) if _compiled(rays) else angular
+        on_ray = radial_weights(rays.flatten(), rays.new_zeros(1), self.angular_width)
+        return radial, on_ray.view_as(rays)
