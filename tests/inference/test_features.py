@@ -112,6 +112,21 @@ def test_memory_limit_changes_nothing(make, signals_at_once, draws, chunk_bytes,
         torch.testing.assert_close(joined, getattr(at_once, field), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("signals_at_once", [0, 2, 5])
+def test_some_signals_may_have_an_exact_diagonal_beside_estimates(signals_at_once):
+    signals = images()
+    terms = two_terms(signals)
+    cost = sum(one.convolution.bytes_per_signal(signals).max() for one in terms)
+    exact, estimated = (whole(Features(terms, PLENTY), signals, draws=draws, seed=7) for draws in (None, 3))
+    some = np.array([1, 4])
+    chunks = Features(terms, int(signals_at_once * cost)).chunks(signals, draws=3, seed=7, exact=some)
+    found = torch.cat([chunk.diagonal for chunk in chunks])
+    expected = estimated.diagonal.clone()
+    assert (expected != exact.diagonal).all()
+    expected[some] = exact.diagonal[some]
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
 def test_progress_counts_every_signal():
     signals = images()
     done: list[int] = []

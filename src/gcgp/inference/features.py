@@ -113,12 +113,15 @@ class Features:
         draws: int | None = None,
         seed: int = 0,
         first: int = 0,
+        exact: Int[np.ndarray, "k"] | None = None,
         progress: Callable[[int], None] = lambda done: None,
     ) -> Iterator[Chunk]:
         """Features of run after run of signals; `draws` samples the diagonal (see `kernel.sums`).
 
-        `first` is the number of the first signal, where these are not all.
+        `first` is the number of the first signal, where these are not all. `exact`, in rising order, are
+        places of signals whose part of the diagonal is exact all the same.
         """
+        exact = np.zeros(0, dtype=np.int64) if exact is None else exact
         for term in self.terms:
             term.convolution.prepare(signals)
         charts = [term.convolution.shared_chart(signals) for term in self.terms]
@@ -130,7 +133,10 @@ class Features:
                 parts = []
             patches = self.patches(signals[run], charts, run.start)
             numbers = first + np.arange(run.start, run.stop)
-            made = self.of_patches(patches, run, diagonal=diagonal, draws=draws, seed=seed, numbers=numbers)
+            own = exact[slice(*np.searchsorted(exact, [run.start, run.stop]))] - run.start
+            made = self.of_patches(
+                patches, run, diagonal=diagonal, draws=draws, seed=seed, numbers=numbers, exact=own.tolist()
+            )
             parts.append(made)
             progress(run.stop - run.start)
         if parts:
@@ -156,8 +162,9 @@ class Features:
         draws: int | None = None,
         seed: int = 0,
         numbers: Int[np.ndarray, "n"] | None = None,
+        exact: Sequence[int] = (),
     ) -> Chunk:
-        """Features of the signals whose patches, for each term, are given."""
+        """Features of the signals whose patches, for each term, are given; see `chunks`."""
         columns, diagonals = [], []
         with torch.no_grad():
             for term, made in zip(self.terms, patches, strict=True):
@@ -165,6 +172,8 @@ class Features:
                 columns.append(term.whitened(term.kernel.kfu(own, term.inducing).cpu()))
                 if diagonal:
                     values = term.kernel.kff_diagonal(own, draws=draws, seed=seed, numbers=numbers)
+                    for n in exact if draws is not None else ():
+                        values[n] = term.kernel.kff_diagonal(own[n : n + 1])[0]
                     diagonals.append(values.cpu().double())
         return Chunk(run, torch.cat(columns, dim=1), torch.stack(diagonals).sum(dim=0) if diagonals else None)
 

@@ -28,7 +28,7 @@ from gcgp.patches import Convolution
 from gcgp.surface.assembly import Draft, resolve_weightings
 from gcgp.surface.job import Job
 from gcgp.surface.learning import DEFAULT, State, Task, check_names, learn, names_to_learn
-from gcgp.surface.tuning import TrialLoss, sample_of, tune
+from gcgp.surface.tuning import TrialLoss, tune
 from gcgp.surface.variational import as_in_the_paper, naturally
 from gcgp.weighting import Weighting
 
@@ -111,7 +111,7 @@ class Fitting:
         else:
             # Signals that gave no inducing patches: some of the trial signals, and those beyond them.
             fresh = np.concatenate([rows[: state.drafts[0].scored], order[len(rows) :]])
-            fitted = self._solved(terms, fresh[:FINALLY_SCORED], start)
+            fitted = self._solved(terms, np.sort(fresh[:FINALLY_SCORED]), start)
         return replace(fitted, start_weightings=begun)
 
     def _stage(self, name: str, total: int | None = None, unit: str = "signals") -> None:
@@ -198,7 +198,10 @@ class Fitting:
         )
 
     def _solved(self, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point) -> Fitted:
-        """The closed form for the given terms, or what is made of it: refined means, or natural steps."""
+        """The closed form for the given terms, or what is made of it: refined means, or natural steps.
+
+        `scored`, in rising order, are the signals by which variance and α_ε are chosen.
+        """
         job = self.job
         features = Features(terms, job.memory, job.device)
         self._stage("features", len(job.signals))
@@ -210,18 +213,22 @@ class Fitting:
         seed = int(job.rng.integers(2**31))
         # The closed form needs prior variances for its bound alone; natural steps hang on each signal's own.
         draws = None if self.model.inference == "variational" else DIAGONAL_DRAWS
+        mine = scored[(scored >= job.first) & (scored < job.first + len(job.signals))] - job.first
+        kept: list[Sample] = []
         for chunk in features.chunks(
-            job.signals, draws=draws, seed=seed, first=job.first, progress=self.bar.update
+            job.signals, draws=draws, seed=seed, first=job.first, exact=mine, progress=self.bar.update
         ):
-            statistics.add(chunk.features, job.group[chunk.run], job.targets[chunk.run], chunk.residual)
+            run, group, targets = chunk.run, job.group[chunk.run], job.targets[chunk.run]
+            statistics.add(chunk.features, group, targets, chunk.residual)
             if observed is not None:
                 observed.fill(chunk)
+            assert chunk.diagonal is not None
+            inside = mine[(mine >= run.start) & (mine < run.stop)] - run.start
+            every = Sample(chunk.features, chunk.residual, chunk.diagonal, group, targets)
+            kept.append(every.of(torch.from_numpy(inside)))
         statistics.total(job.ranks)
+        sample = Sample.concatenate(kept, job.ranks, features.size)
         self._stage("variance")
-        part = job.part(scored)
-        chunks = list(features.chunks(part.signals))
-        sample = sample_of(chunks, part.group, part.targets)
-        sample = Sample.concatenate([sample], job.ranks, features.size)
         choice = self.model._choose(statistics, sample, start, FINE_STEPS, job.ranks)
         if observed is None:
             posterior, bound = choice.likelihood.solved(statistics, choice.variance)
