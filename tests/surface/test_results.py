@@ -155,6 +155,19 @@ def test_the_page_says_how_networks_were_trained():
     assert "67 to 68 of 70" in as_text(content)
 
 
+def test_the_page_says_how_long_all_runs_take():
+    runs = {
+        f"{model} {seed}": {"model": model, "condition": f"{size} a class", "seed": seed}
+        | outcome(seconds_fit=fit)
+        for model, fit in (("monet", 59.0), ("gcgp", 3599.0))
+        for size in (100, 500)
+        for seed in range(2)
+    }
+    content = {"table": "ablation", "runs": runs}
+    said = "all runs one after another: MoNet: 4 minutes; GCGP, 3 × 8 bins: 4.0 hours"
+    assert said in as_text(content).splitlines()
+
+
 def test_the_page_says_what_was_chosen():
     runs = {
         str(seed): {"model": "gcgp-best", "condition": "100 a class", "seed": seed}

@@ -126,8 +126,21 @@ def trainings(content: dict[str, Any]) -> list[str]:
     return said
 
 
+def durations(content: dict[str, Any]) -> str:
+    """How long all runs of each model take, one after another."""
+    seconds = Counter[str]()
+    for line in lines(content):
+        seconds[line.title] += len(line.runs) * (line.mean("seconds_fit") + line.mean("seconds_predict"))
+    return "; ".join(f"{title}: {_told(spent)}" for title, spent in seconds.items())
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.0f} minutes"
+
+
 def _notes(content: dict[str, Any]) -> list[str]:
     return [
+        f"all runs one after another: {durations(content)}",
         *(f"chosen by held-out training signals: {choice}" for choice in choices(content)),
         *(f"the pass of training that predicted them best was kept: {one}" for one in trainings(content)),
         *(f"differs from the paper: {remark}" for remark in remarks(content)),
