@@ -128,9 +128,10 @@ def trainings(content: dict[str, Any]) -> list[str]:
 
 def durations(content: dict[str, Any]) -> str:
     """How long all runs of each model take, one after another."""
-    seconds = Counter[str]()
+    seconds: dict[str, float] = {}
     for line in lines(content):
-        seconds[line.title] += len(line.runs) * (line.mean("seconds_fit") + line.mean("seconds_predict"))
+        spent = len(line.runs) * (line.mean("seconds_fit") + line.mean("seconds_predict"))
+        seconds[line.title] = seconds.get(line.title, 0.0) + spent
     return "; ".join(f"{title}: {_told(spent)}" for title, spent in seconds.items())
 
 
