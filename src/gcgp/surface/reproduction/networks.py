@@ -1,4 +1,4 @@
-"""Graph networks to compare with: ChebNet and MoNet in PyG's layers, trained until they stop getting better.
+"""Graph networks to compare with: ChebNet and MoNet in PyG's layers, trained by one cycle of steps.
 
 The architecture is that of a small LeNet as in Monti et al. (2017): three convolutions with 32, 64 and 64
 channels, with pooling between them, then a hidden layer; orders (25) and Gaussians (25) are theirs too. The
