@@ -164,7 +164,7 @@ def test_the_page_says_how_long_all_runs_take():
         for seed in range(2)
     }
     content = {"table": "ablation", "runs": runs}
-    said = "all runs one after another: MoNet: 4 minutes; GCGP, 3 × 8 bins: 4.0 hours"
+    said = "all runs one after another: MoNet: 4 min; GCGP, 3 × 8 bins: 4.0 h"
     assert said in as_text(content).splitlines()
 
 

@@ -136,7 +136,7 @@ def durations(content: dict[str, Any]) -> str:
 
 
 def _told(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 
 def _notes(content: dict[str, Any]) -> list[str]:
