@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior
+from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, Solved
 from slow_reference import dense_bound, dense_prediction
 
 SHAPES = pytest.mark.parametrize(("signals", "size"), [(12, 4), (4, 9), (1, 1)])
@@ -107,3 +107,26 @@ def test_no_data_leaves_the_prior():
     mean, spread = solved(2.0, features, residual, targets, noise).predict(new, left)
     assert mean.eq(0).all()
     torch.testing.assert_close(spread[:, 0], 2.0 * (new.square().sum(dim=1) + left))
+
+
+@pytest.mark.parametrize(("signals", "size"), [(12, 4), (3, 5), (0, 3)])
+def test_derivatives_of_solutions_are_those_of_differences(signals, size):
+    features, _, _, _ = problem(signals, size)
+    rows, _, _, _ = problem(size + 3, size, seed=1)
+    vector, precision = rows[0], rows.T @ rows + torch.eye(size)
+
+    def of_symmetric(matrix, vector, rows):
+        return Solved.apply((matrix + matrix.T) / 2, vector, rows)
+
+    given = [part.clone().requires_grad_() for part in (precision, vector, features)]
+    assert torch.autograd.gradcheck(of_symmetric, given)
+
+
+@SHAPES
+@VARIANCES
+def test_moments_are_those_of_the_posterior(signals, size, variance):
+    data = problem(signals, size)
+    posterior = solved(variance, *data)
+    mean, explained = equations(*data).moments(variance, data[0])
+    torch.testing.assert_close(mean, posterior.mean(data[0])[:, 0])
+    torch.testing.assert_close(explained, posterior.explained_variance(data[0])[:, 0])

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, one_each
+from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, left_out, one_each
 from gcgp.inference.ranks import ALONE, Ranks
 from gcgp.inference.selection import Choice, Point, Sample, pattern_search
 from gcgp.inference.softmax import expected_softmax
@@ -217,13 +217,12 @@ class DirichletClassification:
         targets, noise = self.targets(labels, classes)
 
         def of_class(label: int) -> tuple[Tensor, Tensor]:
-            weights, root = equations(label).solve(variance)
-            t, n = targets[:, label, None], noise[:, label, None]
-            alone = Posterior(variance, weights[:, None], root[None])
-            return alone.leave_one_out(sample.features, sample.residual, t / n, 1 / n)
+            t, n = targets[:, label], noise[:, label]
+            return left_out(*equations(label).moments(variance, sample.features), t / n, 1 / n)
 
         ranks = ranks if ranks.size <= classes else ALONE
         moments = one_each(of_class, range(classes)[ranks.share(classes)])
-        mean, spread = (ranks.joined(torch.cat(parts, dim=1), 1) for parts in zip(*moments, strict=True))
+        mean, spread = (ranks.joined(torch.stack(parts, dim=1), 1) for parts in zip(*moments, strict=True))
+        spread = spread + variance * sample.residual[:, None]
         chosen = expected_softmax(mean, spread, draws).gather(1, labels[:, None])[:, 0]
         return chosen.clamp_min(1e-12).log()

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior
+from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, left_out
 from gcgp.inference.selection import Choice, Sample
 from gcgp.inference.statistics import Statistics
 
@@ -85,12 +85,11 @@ class GaussianRegression:
     ) -> Float[Tensor, "n"]:
         """Log density of the target of each training signal, left out in its turn."""
         assert sample.targets is not None
-        targets = sample.targets[:, None]
-        noise = torch.as_tensor(self.noise, dtype=torch.float64).expand_as(targets)
-        moments = self.posterior(statistics, variance).leave_one_out(
-            sample.features, sample.residual, targets / noise, 1 / noise
-        )
-        return self.predictive_log(*moments, sample.targets)
+        noise = torch.as_tensor(self.noise, dtype=torch.float64).expand_as(sample.targets)
+        moments = self.normal_equations(statistics).moments(variance, sample.features)
+        mean, spread = left_out(*moments, sample.targets / noise, 1 / noise)
+        spread = spread + variance * sample.residual
+        return self.predictive_log(mean[:, None], spread[:, None], sample.targets)
 
     @classmethod
     def choose(

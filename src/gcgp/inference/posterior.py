@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from gcgp.inference.statistics import gram
 from gcgp.kernel.workers import in_order
 
 LOG_2PI = math.log(2 * math.pi)
@@ -64,15 +66,24 @@ class Posterior:
         linear: Float[Tensor, "n C"],
         precision: Float[Tensor, "n C"],
     ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
-        """Mean and variance of f at training signals, each predicted from all the others, in closed form.
+        """Mean and variance of f at training signals, each predicted from all the others; see `left_out`."""
+        mean, spread = left_out(self.mean(features), self.explained_variance(features), linear, precision)
+        return mean, spread + self.variance * residual[:, None]
 
-        A signal's own part in the posterior is exp(linear·f − precision·f²/2): with a target t and noise σ²
-        these are t/σ² and 1/σ².
-        """
-        explained = self.explained_variance(features)
-        left = (1 - explained * precision).clamp_min(1e-9)
-        mean = (self.mean(features) - explained * linear) / left
-        return mean, explained / left + self.variance * residual[:, None]
+
+def left_out(
+    mean: Float[Tensor, "*n"],
+    explained: Float[Tensor, "*n"],
+    linear: Float[Tensor, "*n"],
+    precision: Float[Tensor, "*n"],
+) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
+    """Mean and explained variance of f at training signals without what each itself has told, in closed form.
+
+    A signal's own part in the posterior is exp(linear·f − precision·f²/2): with a target t and noise σ²
+    these are t/σ² and 1/σ².
+    """
+    left = (1 - explained * precision).clamp_min(1e-9)
+    return (mean - explained * linear) / left, explained / left
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,15 @@ class NormalEquations:
         root = self.root(variance)
         return torch.cholesky_solve(variance * self.cross[:, None], root)[:, 0], root
 
+    def moments(
+        self, variance: float | Tensor, features: Float[Tensor, "n M"]
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+        """Posterior mean of f and explained variance of signals: no factor is left, only its derivatives."""
+        precision = variance * self.gram
+        precision.diagonal().add_(1.0)
+        weights, forms = Solved.apply(precision, variance * self.cross, features)
+        return features @ weights, variance * forms
+
     def bound(
         self, variance: float | Tensor, weights: Float[Tensor, "M"], root: Float[Tensor, "M M"]
     ) -> Float[Tensor, ""]:
@@ -111,6 +131,38 @@ class NormalEquations:
         log_determinant = 2 * root.diagonal().log().sum()
         fit = self.squares - self.cross @ weights
         return -0.5 * (self.log_noise + log_determinant + fit + variance * self.residual)
+
+
+class Solved(torch.autograd.Function):
+    """A⁻¹b, and φᵀA⁻¹φ of each row φ, for a positive definite A.
+
+    By hand because autograd also goes back through the factor of A, which takes twice as long.
+    """
+
+    @staticmethod
+    def forward(  # noqa: D102
+        ctx: Any, matrix: Float[Tensor, "M M"], vector: Float[Tensor, "M"], rows: Float[Tensor, "n M"]
+    ) -> tuple[Float[Tensor, "M"], Float[Tensor, "n"]]:
+        root = torch.linalg.cholesky(matrix)
+        weights = torch.cholesky_solve(vector[:, None], root)[:, 0]
+        half = torch.linalg.solve_triangular(root, rows.T, upper=False)
+        ctx.save_for_backward(root, weights, half)
+        return weights, half.square().sum(dim=0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # noqa: D102
+        ctx: Any, of_weights: Float[Tensor, "M"], of_forms: Float[Tensor, "n"]
+    ) -> tuple[Float[Tensor, "M M"], Float[Tensor, "M"], Float[Tensor, "n M"]]:
+        root, weights, half = ctx.saved_tensors
+        whole = torch.linalg.solve_triangular(root.T, half, upper=True).T  # A⁻¹φ
+        of_vector = torch.cholesky_solve(of_weights[:, None], root)[:, 0]
+        sized = whole * of_forms.abs().sqrt()[:, None]
+        raising = of_forms > 0
+        of_matrix = gram(sized[~raising]).sub_(gram(sized[raising]))  # −Σ g (A⁻¹φ)(A⁻¹φ)ᵀ, each half as dear
+        both = torch.outer(of_vector, weights)
+        of_matrix.sub_(both, alpha=0.5).sub_(both.T, alpha=0.5)
+        return of_matrix, of_vector, whole.mul_(2 * of_forms[:, None])
 
 
 def one_each(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
