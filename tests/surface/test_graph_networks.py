@@ -76,6 +76,14 @@ def test_graphs_a_few_at_a_time_give_the_same(graphs, monkeypatch):
             np.testing.assert_array_equal(getattr(mine, field.name), getattr(other, field.name))
 
 
+def test_a_graph_is_seen_alike_in_any_company():
+    """On a grid many neighbours are equally near."""
+    signals, _ = strokes(20, 0)
+    every, alone = Hierarchy.of(signals, 3), Hierarchy.of(signals[7:8], 3)
+    for mine, other in zip(alone.batch(np.array([0]))[1], every.batch(np.array([7]))[1], strict=True):
+        torch.testing.assert_close(mine.edges, other.edges, rtol=0, atol=0)
+
+
 def test_coordinates_of_edges_lie_between_zero_and_one(graphs):
     _, levels = Hierarchy.of(graphs, 3).batch(np.arange(4))
     for level in levels:

@@ -205,11 +205,16 @@ def _resolutions(graphs: Graphs, depth: int) -> list[Level]:
 def _nearest(
     offsets: Int[np.ndarray, "graphs_plus_1"], coordinates: Float[np.ndarray, "vertices 2"]
 ) -> Int[np.ndarray, "edges 2"]:
-    """Each vertex with those nearest to it in its graph, in flat vertex numbers."""
+    """Each vertex with those nearest to it in its graph, in flat vertex numbers.
+
+    Of those as near the first count, so that a graph is seen alike in whatever company it is.
+    """
     graph_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    apart = graph_of * (1.0 + 2.0 * np.ptp(coordinates, axis=0).sum())  # farther than any two of a graph
-    tree = KDTree(np.column_stack([coordinates, apart]))
-    _, found = tree.query(tree.data, min(NEAREST + 1, len(coordinates)))
+    farthest = 1.0 + 2.0 * np.ptp(coordinates, axis=0).sum()  # farther than any two of a graph
+    tree = KDTree(np.column_stack([coordinates, graph_of * farthest]))
+    distance, found = tree.query(tree.data, min(2 * NEAREST + 1, len(coordinates)))
+    order = np.lexsort((found, (distance / farthest).round(9)), axis=1)[:, : NEAREST + 1]
+    found = np.take_along_axis(found, order, axis=1)
     pairs = np.stack([np.repeat(np.arange(len(found)), found.shape[1]), found.ravel()], axis=1)
     return pairs[graph_of[pairs[:, 0]] == graph_of[pairs[:, 1]]]
 

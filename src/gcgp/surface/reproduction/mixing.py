@@ -16,6 +16,11 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gcgp.kernel.compiled import exponential
+
+EDGES_AT_ONCE = 64
+"""In the cache, so that exponentials are computed several at a time."""
+
 
 def mixed(
     layer: Any,
@@ -56,28 +61,26 @@ def _neighbours(edges: Int[Tensor, "2 edges"], vertices: int) -> tuple[Tensor, T
 
 
 class Gaussians(torch.autograd.Function):
-    """exp(−½ Σ_d (u_d − μ_kd)² / σ_kd²) of each edge and Gaussian; its gradients are products of matrices."""
+    """exp(−½ Σ_d (u_d − μ_kd)² / σ_kd²) of each edge and Gaussian."""
 
     @staticmethod
     def forward(  # noqa: D102
         ctx: Any, pseudo: Float[Tensor, "edges D"], mu: Float[Tensor, "K D"], sigma: Float[Tensor, "K D"]
     ) -> Float[Tensor, "edges K"]:
-        weights = pseudo.new_zeros(len(pseudo), len(mu))
-        for u, centre, width in zip(pseudo.T, mu.T, sigma.T, strict=True):
-            apart = (u[:, None] - centre).mul_(1 / width)
-            weights.addcmul_(apart, apart, value=-0.5)
-        weights.exp_()
-        ctx.save_for_backward(pseudo, mu, sigma, weights)
-        return weights
+        given = [part.detach().contiguous().numpy() for part in (pseudo, mu.T, sigma.T)]
+        weights = _gaussians(*given)
+        ctx.save_for_backward(pseudo, mu, sigma)
+        ctx.weights = weights
+        return torch.from_numpy(weights)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, pull: Float[Tensor, "edges K"]) -> Any:  # noqa: D102
-        pseudo, mu, sigma, weights = ctx.saved_tensors
-        pulled, u = (pull * weights).double().T, pseudo.double()  # differences of sums: floats would not do
-        total, first, second = pulled.sum(dim=1)[:, None], pulled @ u, pulled @ u.square()
-        to_mu = (first - mu * total) / sigma**2
-        to_sigma = (second - 2 * mu * first + mu**2 * total) / sigma**3
+        pseudo, mu, sigma = ctx.saved_tensors
+        moments = _moments(pull.contiguous().numpy(), ctx.weights, pseudo.contiguous().numpy())
+        total, first, second = map(torch.from_numpy, moments)
+        to_mu = (first.T - mu * total[:, None]) / sigma**2
+        to_sigma = (second.T - 2 * mu * first.T + mu**2 * total[:, None]) / sigma**3
         return None, to_mu.to(mu.dtype), to_sigma.to(sigma.dtype)
 
 
@@ -101,6 +104,54 @@ class WeightedSums(torch.autograd.Function):
     def backward(ctx: Any, pull: Float[Tensor, "vertices K channels"]) -> Any:  # noqa: D102
         to_values, to_weights = _pulled(*ctx.given, pull.contiguous().numpy())
         return torch.from_numpy(to_values), torch.from_numpy(to_weights), None, None
+
+
+@njit(cache=True, fastmath={"contract", "reassoc"})
+def _gaussians(pseudo, mu, sigma):  # type: ignore[no-untyped-def]
+    """Means and widths are `[D, K]`."""
+    dims, kernels = mu.shape
+    weights = np.empty((len(pseudo), kernels), np.float32)
+    scale = np.sqrt(np.float32(0.5)) / sigma
+    some = np.empty((dims, EDGES_AT_ONCE), np.float32)
+    squares = np.empty(EDGES_AT_ONCE, np.float32)
+    for start in range(0, len(pseudo), EDGES_AT_ONCE):
+        count = min(EDGES_AT_ONCE, len(pseudo) - start)
+        for d in range(dims):
+            for i in range(count):
+                some[d, i] = pseudo[start + i, d]
+        for k in range(kernels):
+            squares[:] = 0
+            for d in range(dims):
+                own, centre, factor = some[d], mu[d, k], scale[d, k]
+                for i in range(count):
+                    apart = (own[i] - centre) * factor
+                    squares[i] += apart * apart
+            for i in range(count):
+                squares[i] = exponential(-squares[i])
+            for i in range(count):
+                weights[start + i, k] = squares[i]
+    return weights
+
+
+@njit(cache=True, fastmath={"contract", "reassoc"})
+def _moments(pull, weights, pseudo):  # type: ignore[no-untyped-def]
+    """Σ_e p_ek and, for each coordinate u, Σ_e p_ek u and Σ_e p_ek u², where p is the pulled weight.
+
+    Derivatives are differences of these, for which sums of floats would not do.
+    """
+    count, dims = weights.shape[1], pseudo.shape[1]
+    total, first, second = np.zeros(count), np.zeros((dims, count)), np.zeros((dims, count))
+    pulled = np.empty(count)
+    for e in range(len(weights)):
+        for k in range(count):
+            pulled[k] = pull[e, k] * weights[e, k]
+            total[k] += pulled[k]
+        for d in range(dims):
+            u = np.float64(pseudo[e, d])
+            for k in range(count):
+                first[d, k] += pulled[k] * u
+                second[d, k] += pulled[k] * (u * u)
+    return total, first, second
 
 
 @njit(cache=True, fastmath=True)
