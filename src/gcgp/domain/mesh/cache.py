@@ -85,13 +85,16 @@ def _limit() -> int:
 
 
 def _read(path: Path, key: str) -> dict[str, np.ndarray] | None:
-    """The arrays of a file that was written whole, for this key; else None."""
+    """The arrays of a file that was written whole, for this key; else None.
+
+    Tensors of torch are the file itself, mapped into memory; NumPy's arrays would be copies of it.
+    """
     try:
-        with safe_open(path, framework="numpy") as file:
+        with safe_open(path, framework="pt") as file:
             if (file.metadata() or {}).get("key") != key:
                 return None
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError):
+            return {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, RuntimeError):  # torch's, where another process has just removed it
         return None
 
 
