@@ -4,7 +4,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel
 
-from gcgp.kernel import RotationPooled, blocks, sums
+from gcgp.kernel import RotationPooled, blocks, sums, turned
 from gcgp.kernel.base import evaluate, prior_variance
 from gcgp.kernel.correlation import Correlation
 from gcgp.kernel.description import build, describe
@@ -117,19 +117,19 @@ def test_rotations_that_are_no_rings_have_no_quick_way():
     assert Correlation.of(x, x, torch.ones(()), angular_rotations(4, 1)) is None
 
 
-@pytest.mark.parametrize("turns", [4, 5])
-def test_half_of_the_turns_stand_for_all_in_a_double_sum(turns):
-    base = RBFKernel().double()
-    kernel = RotationPooled(base, angular_rotations(1, turns)).double()
-    random = torch.Generator().manual_seed(0)
-    x = torch.randn(6, turns, generator=random, dtype=torch.float64)
-    chosen, weights = kernel.half_of_them()
-    assert len(chosen) == turns // 2 + 1
-    assert float(weights.sum()) == pytest.approx(1)
-    some = sum(
-        w * evaluate(base, x, x[:, kernel.rotations[s]]).sum() for s, w in zip(chosen, weights, strict=True)
-    )
-    torch.testing.assert_close(some, evaluate(kernel, x, x).sum())
+@pytest.mark.parametrize("rows", [3, 5, 64])
+def test_tiles_of_values_add_up(pooled, rows, monkeypatch):
+    monkeypatch.setattr(turned, "ROWS", rows)
+    monkeypatch.setattr(turned, "block_elements", lambda values: 7 * rows * pooled.turns)
+    patches = ragged_patches([17, 1, 5])
+    inducing = patches.values[:9]
+    signals = torch.nn.functional.one_hot(patches.signal_of).double() * patches.multiplicity[:, None]
+    with torch.no_grad():
+        whole = evaluate(pooled, patches.values, patches.values)
+        torch.testing.assert_close(
+            sums.kff_diagonal(pooled, patches), (signals * (whole @ signals)).sum(dim=0)
+        )
+        torch.testing.assert_close(sums.kfu(pooled, patches, inducing), signals.T @ whole[:, :9])
 
 
 def test_float32_is_close_to_float64(pooled):

@@ -60,12 +60,10 @@ class Correlation:
             _waves(turns).to(x.dtype),
         )
 
-    def exponents(
-        self, rows: slice, columns: slice, turns: Int[Tensor, "S"] | slice = slice(None)
-    ) -> Float[Tensor, "S p q"]:
-        """Of some rows of x and y, for some turns."""
+    def exponents(self, rows: slice, columns: slice) -> Float[Tensor, "J p q"]:
+        """Of some rows of x and y, for all turns."""
         components = torch.bmm(self.left[:, rows], self.right[:, :, columns])
-        return (self.waves[turns] @ components.flatten(1)).unflatten(1, components.shape[1:])
+        return (self.waves @ components.flatten(1)).unflatten(1, components.shape[1:])
 
 
 def _squares(x: Float[Tensor, "P dim"]) -> Float[Tensor, "P 1"]:

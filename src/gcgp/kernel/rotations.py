@@ -30,19 +30,6 @@ class RotationPooled(Kernel):
         """J."""
         return len(self.rotations)
 
-    def half_of_them(self) -> tuple[Int[Tensor, "S"], Float[Tensor, "S"]]:
-        """Turns that stand for all in a sum over all pairs of patches, and their weights, which add up to 1.
-
-        There a turn by s and one by −s give the same.
-        """
-        turns = torch.arange(self.turns)
-        back = self.rotations.argsort(dim=1)
-        if not torch.equal(back, self.rotations[-turns % self.turns]):
-            return turns, torch.full((self.turns,), 1 / self.turns, dtype=torch.float64)
-        half = turns[: self.turns // 2 + 1]
-        once = (2 * half) % self.turns == 0
-        return half, torch.where(once, 1.0, 2.0).double() / self.turns
-
     def turned(self, patches: Float[Tensor, "*batch rows dim"]) -> Float[Tensor, "*batch rows_times_J dim"]:
         """All J rotations of every patch, those of one patch side by side."""
         return patches[..., self.rotations].flatten(-3, -2)

@@ -31,8 +31,7 @@ def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> F
         turning = Turning.of(kernel, patches.values, inducing)
         if turning is None or patches.multiplicity.requires_grad:
             return kernel.pooled(kfu(kernel.base_kernel, patches, kernel.turned(inducing)))
-        weights = torch.full((kernel.turns,), 1 / kernel.turns, dtype=inducing.dtype)
-        return turning.sums(weights, patches, slice(None)).to(inducing.dtype) * turning.scale
+        return turning.sums(patches)
     form = distance_form(kernel)
     if form is not None and form.of_squared_distance is None and by_hand(inducing):
         lengthscale = form.lengthscale.to(inducing)
@@ -80,8 +79,7 @@ def kff_diagonal(
     if type(kernel) is RotationPooled:
         turning = Turning.of(kernel, patches.values, patches.values)
         if turning is not None and not patches.multiplicity.requires_grad:
-            turns, weights = kernel.half_of_them()
-            return turning.diagonal(turns, weights.to(patches.values.dtype), patches)
+            return turning.diagonal(patches)
         # A single turn makes the sum unsymmetric in its two patches; all turns together do not.
         parts = [
             _double_sums(kernel.base_kernel, patches, patches.values[:, turn]) for turn in kernel.rotations

@@ -16,6 +16,10 @@ from gcgp.kernel.rotations import RotationPooled
 from gcgp.kernel.workers import in_order, shares
 from gcgp.patches import Patches
 
+ROWS = 32
+"""Of a tile of values, with as many columns as fit the cache: products of a few long rows take twice
+the time."""
+
 
 @dataclass(frozen=True)
 class Turning:
@@ -39,49 +43,76 @@ class Turning:
         scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
         return None if correlation is None else cls(correlation, form.of_squared_distance, scale)
 
-    def sums(
-        self,
-        weights: Float[Tensor, "S"],
-        patches: Patches,
-        columns: slice,
-        turns: Int[Tensor, "S"] | slice = slice(None),
-        rows: slice = slice(None),
-    ) -> Float[Tensor, "N q"]:
-        """Σ over turns and over each signal's patches, among some rows, of weight × multiplicity × kernel."""
-        start, stop, _ = rows.indices(len(patches.values))
-        width = self.correlation.right[:, :, columns].shape[2]
+    def sums(self, patches: Patches) -> Float[Tensor, "N Q"]:
+        """The sum over each signal's patches of multiplicity × the mean over turns of a row of y."""
         signal_of, m = patches.signal_of, patches.multiplicity
+        tiles = cut(self.correlation.right.shape[2], self._columns)
 
         def of_share(share: Sequence[slice]) -> tuple[slice, Tensor]:
-            first, last = int(signal_of[start + share[0].start]), int(signal_of[start + share[-1].stop - 1])
-            sums = torch.zeros(last + 1 - first, width, dtype=torch.float64)
-            for block in share:
-                part = slice(start + block.start, start + block.stop)
-                exponents = self.correlation.exponents(part, columns, turns).flatten(0, 1)
-                factor = (weights[:, None] * m[part]).flatten()
-                own = (signal_of[part] - first).repeat(len(weights))
-                h = self.of_squared_distance
-                if h is None and compiled(exponents):
-                    add_exponentials(exponents, factor, own, sums)
-                else:
-                    values = exponents.exp_() if h is None else h(exponents.mul_(-2.0).clamp_min_(0.0))
-                    sums.index_add_(0, own, (values * factor[:, None]).double())
-            return slice(first, last + 1), sums
+            first, last = int(signal_of[share[0].start]), int(signal_of[share[-1].stop - 1])
+            sums = [m.new_zeros(last + 1 - first, t.stop - t.start, dtype=torch.float64) for t in tiles]
+            for columns, part in zip(tiles, sums, strict=True):
+                for rows in share:
+                    self._add(rows, columns, m[rows], signal_of[rows] - first, part)
+            return slice(first, last + 1), torch.cat(sums, dim=1)
 
-        out = torch.zeros(len(patches), width, dtype=torch.float64)
-        parts = cut(stop - start, block_elements(m) // max(1, width * len(weights)))
-        if parts:
-            for signals, sums in in_order(of_share, shares(parts)):
+        out = torch.zeros(len(patches), self.correlation.right.shape[2], dtype=torch.float64)
+        blocks = cut(len(patches.values), ROWS)
+        if blocks:
+            for signals, sums in in_order(of_share, shares(blocks)):
                 out[signals] += sums
-        return out
-
-    def diagonal(
-        self, turns: Int[Tensor, "S"], weights: Float[Tensor, "S"], patches: Patches
-    ) -> Float[Tensor, "N"]:
-        """The double sum over each signal's own patches and their turns."""
-        out = torch.zeros(len(patches), dtype=torch.float64)
-        for n, (start, stop) in enumerate(segments(patches)):
-            own = slice(start, stop)
-            sums = self.sums(weights, patches, own, turns, own)[n]
-            out[n] = sums @ patches.multiplicity[own].double()
         return out.to(patches.values.dtype) * self.scale
+
+    def diagonal(self, patches: Patches) -> Float[Tensor, "N"]:
+        """The double sum over each signal's own patches, which are x and y.
+
+        It is symmetric: what stands beside the blocks of its diagonal counts twice on one side.
+        """
+        m = patches.multiplicity
+        pieces = [
+            (n, slice(start + block.start, start + block.stop), stop)
+            for n, (start, stop) in enumerate(segments(patches))
+            for block in cut(stop - start, ROWS)
+        ]
+
+        def of_piece(piece: tuple[int, slice, int]) -> Tensor:
+            _, rows, stop = piece
+            total = torch.zeros((), dtype=torch.float64)
+            alone = torch.zeros(rows.stop - rows.start, dtype=torch.int64)
+            for tile in cut(stop - rows.start, self._columns):
+                columns = slice(rows.start + tile.start, rows.start + tile.stop)
+                part = torch.zeros(1, tile.stop - tile.start, dtype=torch.float64)
+                self._add(rows, columns, m[rows], alone, part)
+                part[:, max(0, rows.stop - columns.start) :] *= 2
+                total += part[0] @ m[columns].double()
+            return total
+
+        out = torch.zeros(len(patches), dtype=torch.float64)
+        for (n, _, _), total in zip(pieces, in_order(of_piece, pieces), strict=True):
+            out[n] += total
+        return out.to(patches.values.dtype) * self.scale
+
+    @property
+    def _columns(self) -> int:
+        """Of a tile of values."""
+        left = self.correlation.left
+        return max(1, block_elements(left) // (ROWS * len(left)))
+
+    def _add(
+        self,
+        rows: slice,
+        columns: slice,
+        factor: Float[Tensor, "p"],
+        signal_of: Int[Tensor, "p"],
+        sums: Float[Tensor, "n q"],
+    ) -> None:
+        """Add the mean over turns of the rows' values, times their factors, to the sums of their signals."""
+        each = self.correlation.exponents(rows, columns)
+        exponents, turns = each.flatten(0, 1), len(each)
+        factor, signal_of = (factor / turns).repeat(turns), signal_of.repeat(turns)
+        h = self.of_squared_distance
+        if h is None and compiled(exponents):
+            add_exponentials(exponents, factor, signal_of, sums)
+        else:
+            values = exponents.exp_() if h is None else h(exponents.mul_(-2.0).clamp_min_(0.0))
+            sums.index_add_(0, signal_of, (values * factor[:, None]).double())
