@@ -101,24 +101,22 @@ class NormalEquations:
     log_noise: Float[Tensor, ""]
     """Σ log 2πσ²."""
 
-    def root(self, variance: float | Tensor) -> Float[Tensor, "M M"]:
-        """chol(I + s²·gram); at least the identity, so it cannot fail."""
+    def precision(self, variance: float | Tensor) -> Float[Tensor, "M M"]:
+        """I + s²·gram; at least the identity, so its factor cannot fail."""
         precision = variance * self.gram
         precision.diagonal().add_(1.0)
-        return torch.linalg.cholesky(precision)
+        return precision
 
     def solve(self, variance: float | Tensor) -> tuple[Float[Tensor, "M"], Float[Tensor, "M M"]]:
         """Posterior weights and the factor of their precision."""
-        root = self.root(variance)
+        root = torch.linalg.cholesky(self.precision(variance))
         return torch.cholesky_solve(variance * self.cross[:, None], root)[:, 0], root
 
     def moments(
         self, variance: float | Tensor, features: Float[Tensor, "n M"]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
-        """Posterior mean of f and explained variance of signals: no factor is left, only its derivatives."""
-        precision = variance * self.gram
-        precision.diagonal().add_(1.0)
-        weights, forms = Solved.apply(precision, variance * self.cross, features)
+        """Posterior mean of f and explained variance of signals, where no factor is needed afterwards."""
+        weights, forms = Solved.apply(self.precision(variance), variance * self.cross, features)
         return features @ weights, variance * forms
 
     def bound(
