@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.spatial.transform import Rotation
 from sklearn.pipeline import make_pipeline
 
 import gcgp
 from gcgp import GCGPClassifier, GeometryVectors, Mesh, Signals, articulated_bodies
+from gcgp.patches import Convolution
+from gcgp.surface import assembly
+from gcgp.surface.assembly import Draft
 from gcgp.weighting import Diffusion, Polar
 
 BODIES = articulated_bodies(persons=3, poses=4, vertices=220, random_state=1)
@@ -85,3 +89,18 @@ def test_unknown_values_of_options_are_named(option):
 def test_meshes_without_values_need_a_descriptor():
     with pytest.raises(ValueError, match="descriptor"):
         GCGPClassifier().fit(UNSEEN, [0, 1, 2])
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "mean"])
+def test_patches_to_try_on_are_drawn_and_stand_for_all(aggregate, monkeypatch):
+    monkeypatch.setattr(assembly, "TRIAL_PATCHES", 50)
+    signals = GeometryVectors(eigenpairs=40).fit_transform(UNSEEN)
+    convolution = Convolution(Diffusion([0.0, 0.1], 0.05), areas=True, dtype=torch.float64)
+    with torch.no_grad():
+        whole = convolution.patches(signals)
+    made = Draft.make(convolution, signals, 1, "rbf", aggregate, None, False, 1, np.random.default_rng(0))
+    assert made.trial.offsets.tolist() == [0, 50, 100, 150]
+    torch.testing.assert_close(made.trial.values, whole.values[made.trial.vertices])
+    per_signal = 220 if aggregate == "sum" else 1
+    expected = whole.multiplicity[made.trial.vertices] * per_signal / 50
+    torch.testing.assert_close(made.trial.multiplicity, expected)

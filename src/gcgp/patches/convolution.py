@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,29 +61,50 @@ class Convolution:
         """Length of a patch."""
         return max(columns.stop for columns in self.columns(signals).values())
 
-    def patches(self, signals: Signals, chart: Chart | Stencil | None = None) -> Patches:
-        """All patches of the signals at once, differentiable with respect to the weighting."""
-        chart = self.make_chart(signals) if chart is None else chart
-        summed = _on_stencil if isinstance(chart, Stencil) else _on_chart
-        measure = self._measure(signals)
-        sums, mass = summed(self.weighting, chart, signals, self.dtype, measure)  # type: ignore[arg-type]
+    def places(self, signals: Signals) -> Patches:
+        """Patches with no columns yet: one at each vertex, and how much it counts."""
+        measure, count = self._measure(signals), len(signals.values)
+        return Patches(
+            torch.zeros(count, 0, dtype=self.dtype),
+            torch.ones(count, dtype=self.dtype)
+            if measure is None
+            else torch.from_numpy(measure).to(self.dtype),
+            torch.tensor(signals.offsets),
+            torch.arange(count),
+        )
+
+    def patches(
+        self, signals: Signals, chart: Chart | Stencil | None = None, places: Patches | None = None
+    ) -> Patches:
+        """All patches of the signals at once, or some of their `places`.
+
+        They are differentiable with respect to the weighting.
+        """
+        whole = places is None
+        places = self.places(signals) if places is None else places
+        at = places.vertices.numpy()
+        if chart is None:
+            chart = self.make_chart(signals, None if whole else at)
+        if isinstance(chart, Stencil):
+            sums, mass = _on_stencil(self.weighting, chart, signals, self.dtype)
+            sums, mass = (sums, mass) if whole else (sums[at], mass[at])
+        else:
+            sums, mass = _on_chart(self.weighting, chart, signals, self.dtype, self._measure(signals), at)
         parts = [sums.flatten(1)]
         if self.mass:
             parts.append(mass)
         if self.location:
-            parts.append(torch.from_numpy(_locations(signals)[_chart_rows(signals)]).to(mass.dtype))
-        vertices = torch.arange(len(mass))
-        offsets = torch.tensor(signals.offsets)
-        multiplicity = (
-            torch.ones(len(mass), dtype=mass.dtype) if measure is None else torch.from_numpy(measure)
-        )
-        if self.weighting.complete:
-            vertices = torch.nonzero((mass > 0).all(dim=1))[:, 0]
-            parts = [part[vertices] for part in parts]
-            multiplicity = multiplicity[vertices]
-            offsets = torch.searchsorted(vertices, offsets)
+            parts.append(torch.from_numpy(_locations(signals)[_chart_rows(signals)[at]]).to(mass.dtype))
         dense = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        return Patches(dense, multiplicity.to(dense.dtype), offsets, vertices)
+        if not self.weighting.complete:
+            return replace(places, values=dense)
+        full = torch.nonzero((mass > 0).all(dim=1))[:, 0]
+        return Patches(
+            dense[full],
+            places.multiplicity[full],
+            torch.searchsorted(full, places.offsets),
+            places.vertices[full],
+        )
 
     def _measure(self, signals: Signals) -> Float[np.ndarray, "total_vertices"] | None:
         """How much each vertex counts, 1 on average over its signal; None: all alike."""
@@ -98,17 +119,27 @@ class Convolution:
         share = np.repeat(signals.vertex_counts / np.where(total > 0, total, 1.0), signals.vertex_counts)
         return np.where(flat, 1.0, every * share)  # on a mesh without area all vertices count alike
 
-    def in_runs(self, signals: Signals, memory: int) -> Iterator[tuple[slice, Patches]]:
-        """Runs of signals with their patches, made in about `memory` bytes (one signal at least)."""
+    def in_runs(
+        self, signals: Signals, memory: int, draw: Callable[[Patches, int], Patches] | None = None
+    ) -> Iterator[tuple[slice, Patches]]:
+        """Runs of signals with their patches, made in about `memory` bytes (one signal at least).
+
+        `draw` chooses among the places of a run, given also the number of its first signal.
+        """
         self.prepare(signals)
         chart = self.shared_chart(signals)
         for run in runs(self.bytes_per_signal(signals), memory):
-            patches = self.patches(signals[run], chart)
+            own = signals[run]
+            places = None if draw is None else draw(self.places(own), run.start)
+            patches = self.patches(own, chart, places)
             yield run, replace(patches, vertices=patches.vertices + int(signals.offsets[run.start]))
 
-    def make_chart(self, signals: Signals) -> Chart | Stencil:
-        """The chart of the signals' domains, cut off at the reach."""
+    def make_chart(self, signals: Signals, at: Int[np.ndarray, "chosen"] | None = None) -> Chart | Stencil:
+        """The chart of the signals' domains, cut off at the reach; if it is large, of these vertices."""
         reach = self.weighting.reach if self.reach is None else self.reach
+        if at is not None and isinstance(signals.domains, Meshes):
+            rows = np.unique(_chart_rows(signals)[at])
+            return signals.domains.chart(self.weighting.coordinates, reach, self.chart, rows)
         return signals.domains.chart(self.weighting.coordinates, reach, self.chart)
 
     def prepare(self, signals: Signals) -> None:
@@ -163,7 +194,7 @@ def per_mass(mass: Float[Tensor, "rows bins"]) -> Float[Tensor, "rows bins"]:
 
 
 def _on_stencil(
-    weighting: Weighting, stencil: Stencil, signals: Signals, dtype: torch.dtype, measure: None
+    weighting: Weighting, stencil: Stencil, signals: Signals, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
     """Sums, or means, by convolution with zero padding, images of one shape together."""
     coordinates = [torch.from_numpy(stencil.coordinates[c]).to(dtype) for c in weighting.coordinates]
@@ -207,15 +238,16 @@ def _on_chart(
     signals: Signals,
     dtype: torch.dtype,
     measure: Float[np.ndarray, "total_vertices"] | None,
+    at: Int[np.ndarray, "rows"],
 ) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
-    """Sums, or means, over sparse neighbourhoods, a block of chart rows at a time."""
+    """Sums, or means, over the sparse neighbourhoods of some vertices, a block of chart rows at a time."""
     values = torch.tensor(signals.values, dtype=dtype).numpy()
     ones = np.ones((len(values), 1), dtype=values.dtype)
     values = np.concatenate([values, ones], axis=1)  # masses are the sums of one more channel
     if measure is not None:
         values *= measure[:, None].astype(values.dtype)
-    rows = _chart_rows(signals)
-    bases = np.repeat(signals.offsets[:-1], signals.vertex_counts)
+    rows = _chart_rows(signals)[at]
+    bases = np.repeat(signals.offsets[:-1], signals.vertex_counts)[at]
     order = np.argsort(rows, kind="stable")
     sums, masses = [], []
     for block in runs(np.diff(chart.row_offsets) * float(weighting.bins), WEIGHTS_AT_ONCE):

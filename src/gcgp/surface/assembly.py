@@ -148,10 +148,17 @@ class Draft:
         weigher = ConvolutionalKernel(base_kernel("rbf", columns), aggregate, vertex_weights)
         turns = convolution.weighting.rotations if pooled else None
         most = int(TRIAL_PATCHES / len(turns) ** 0.5) if turns is not None else TRIAL_PATCHES
+
+        def drawn(patches: Patches, first: int) -> Patches:
+            return weigher.weighted(patches, first).thinned(most, rng)
+
+        # Patches of meshes are seldom alike and take long to make, so they are drawn before they are made.
+        early = isinstance(trial.domains, Meshes)
         parts = []
         with torch.no_grad():
-            for run, part in convolution.in_runs(trial, min(memory, RUN_BYTES)):
-                parts.append(weigher.weighted(part, run.start).distinct().thinned(most, rng))
+            for run, part in convolution.in_runs(trial, min(memory, RUN_BYTES), drawn if early else None):
+                weighted = part if early else weigher.weighted(part, run.start)
+                parts.append(weighted.distinct().thinned(most, rng))
                 progress(run.stop - run.start)
         patches = Patches.concatenate(parts)
         if len(patches.values) == 0:

@@ -417,3 +417,18 @@ def test_scaling_a_mesh_scales_its_chart(factor):
         np.testing.assert_allclose(
             second.coordinates[name] / size, first.coordinates[name], rtol=1e-4, atol=1e-6
         )
+
+
+@pytest.mark.parametrize("reach", [0.37, np.inf], ids=["cut", "whole"])
+def test_a_chart_of_some_rows_has_their_pairs_and_no_others(reach):
+    meshes = Meshes((BUMPY, icosphere(1), SPHERE))
+    counts = meshes.vertex_counts
+    total = int(counts.sum())
+    rows = np.sort(np.random.default_rng(0).permutation(total)[: total // 5])
+    rows = rows[(rows < counts[0]) | (rows >= counts[:2].sum())]  # none of the second mesh
+    whole, some = meshes.chart(EVERYTHING, reach), meshes.chart(EVERYTHING, reach, rows=rows)
+    chosen = np.isin(rows_of(whole), rows)
+    np.testing.assert_array_equal(rows_of(some), rows_of(whole)[chosen])
+    np.testing.assert_array_equal(some.neighbours, whole.neighbours[chosen])
+    for name in EVERYTHING:
+        np.testing.assert_array_equal(some.coordinates[name], whole.coordinates[name][chosen])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Int
 
 from gcgp.domain.chart import Chart, unknown_option
 from gcgp.domain.mesh.cache import Part, cached, is_cached
@@ -23,7 +24,13 @@ VERSION = 4
 """To be raised when the same mesh and parameters give other numbers than before."""
 
 
-def mesh_chart(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str = "geodesic") -> Chart:
+def mesh_chart(
+    mesh: Mesh,
+    coordinates: Sequence[str],
+    reach: float,
+    kind: str = "geodesic",
+    rows: Int[np.ndarray, "chosen"] | None = None,
+) -> Chart:
     """The chart of one mesh, cut off at `reach` (infinite: the whole mesh, V² pairs).
 
     Known coordinates: `rho`, the geodesic distance; `theta`, the angle from a principal direction of
@@ -32,12 +39,12 @@ def mesh_chart(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str =
 
     `kind="geodesic"` finds ρ by fast marching and carries θ along; `"logmap"` takes both from the logarithmic
     map of potpourri3d, where that is installed and the mesh is a manifold, which takes longer. Which pairs
-    there are is decided by fast marching in either case.
+    there are is decided by fast marching in either case. Vertices that are not among `rows` see nothing.
     """
     parts, compute = _recipe(mesh, coordinates, reach, kind)
     arrays = cached(parts, compute)
-    if rounded_up(mesh, float(reach)) > reach:
-        arrays = _cut(arrays, float(reach))
+    if rounded_up(mesh, float(reach)) > reach or rows is not None:
+        arrays = _cut(arrays, float(reach), rows)
     columns = {name: arrays[name.partition(":")[0]] for name in coordinates}
     return Chart(arrays["row_offsets"], arrays["neighbours"], columns)
 
@@ -84,9 +91,16 @@ def rounded_up(mesh: Mesh, reach: float) -> float:
     return max(reach, unit * 2.0 ** (steps / STEPS_PER_OCTAVE))
 
 
-def _cut(arrays: dict[str, np.ndarray], reach: float) -> dict[str, np.ndarray]:
-    """A chart without the pairs beyond the reach."""
-    within = np.flatnonzero(arrays.get("marched", arrays["rho"]) <= reach)
+def _cut(
+    arrays: dict[str, np.ndarray], reach: float, rows: Int[np.ndarray, "chosen"] | None
+) -> dict[str, np.ndarray]:
+    """A chart without the pairs beyond the reach, and those of other rows."""
+    kept = arrays.get("marched", arrays["rho"]) <= reach
+    if rows is not None:
+        chosen = np.zeros(len(arrays["row_offsets"]) - 1, dtype=bool)
+        chosen[rows] = True
+        kept &= np.repeat(chosen, np.diff(arrays["row_offsets"]))
+    within = np.flatnonzero(kept)
     offsets = np.searchsorted(within, arrays["row_offsets"])
     pairs = {name: array[within] for name, array in arrays.items() if name != "row_offsets"}
     return {"row_offsets": offsets, **pairs}

@@ -79,10 +79,26 @@ class Meshes:
         named = KINDS[0] if kind == "auto" else kind
         workers(delayed(chart_in_cache)(mesh, tuple(coordinates), reach, named) for mesh in self.meshes)
 
-    def chart(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> Chart:
-        """All pairs within geodesic distance `reach`; see `charts.mesh_chart` for kinds and coordinates."""
+    def chart(
+        self,
+        coordinates: Sequence[str],
+        reach: float,
+        kind: str = "auto",
+        rows: Int[np.ndarray, "chosen"] | None = None,
+    ) -> Chart:
+        """All pairs within geodesic distance `reach`; see `charts.mesh_chart` for kinds and coordinates.
+
+        Given `rows`, in rising order, only these vertices of all meshes have pairs.
+        """
+        named = KINDS[0] if kind == "auto" else kind
+        parts: Sequence[np.ndarray | None] = [None] * len(self)
+        if rows is not None:
+            starts = np.concatenate([[0], np.cumsum(self.vertex_counts)])
+            cuts = np.searchsorted(rows, starts)
+            parts = [rows[a:b] - start for (a, b), start in zip(pairwise(cuts), starts[:-1], strict=True)]
         charts = [
-            mesh_chart(mesh, coordinates, reach, KINDS[0] if kind == "auto" else kind) for mesh in self.meshes
+            mesh_chart(mesh, coordinates, reach, named, part)
+            for mesh, part in zip(self.meshes, parts, strict=True)
         ]
         if len(charts) == 1:
             return charts[0]
