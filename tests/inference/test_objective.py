@@ -116,7 +116,7 @@ def objective(
         log_noise,
         log_variance,
         Parameters(knobs),
-        [Anchors(signals, rows) if anchored else None],
+        [Anchors(signals, made.vertices[rows]) if anchored else None],
         None if by_bound else scored,
     )
 

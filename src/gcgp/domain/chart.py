@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,15 @@ class Chart:
     """Number of the neighbour within its own domain."""
     coordinates: Mapping[str, Float[np.ndarray, "pairs ..."]]
     """By name, `[pairs]` or `[pairs, k]`. θ is NaN where there is no direction (the centre)."""
+
+    def seen_from(self, rows: Int[np.ndarray, "chosen"]) -> Chart:
+        """The same chart, in which only these rows have pairs."""
+        kept = np.flatnonzero(pairs_of(rows, self.row_offsets))
+        return Chart(
+            np.searchsorted(kept, self.row_offsets),
+            self.neighbours[kept],
+            {name: coordinate[kept] for name, coordinate in self.coordinates.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,15 @@ class Domains(Protocol):
     def chart(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> Chart | Stencil:
         """The chart with the named coordinates of all pairs with ρ ≤ reach."""
         ...
+
+
+def pairs_of(
+    rows: Int[np.ndarray, "chosen"], row_offsets: Int[np.ndarray, "rows_plus_1"]
+) -> Bool[np.ndarray, "pairs"]:
+    """Which pairs of a chart are those of these rows."""
+    chosen = np.zeros(len(row_offsets) - 1, dtype=bool)
+    chosen[rows] = True
+    return np.repeat(chosen, np.diff(row_offsets))
 
 
 def unknown_option(what: str, value: object, known: Sequence[str]) -> ValueError:

@@ -38,13 +38,16 @@ class Anchors:
 
     signals: Signals
     vertices: Int[Tensor, "M"]
-    """Their flat numbers among all vertices of the signals."""
+    """Their flat numbers among all vertices of the signals, in rising order."""
 
     def patches(self, term: Term, chart: Chart | Stencil) -> Float[Tensor, "M dim"]:
-        """Their patches under the term's weighting, differentiable; `chart` is that of the signals."""
-        made = term.convolution.patches(self.signals, chart)
-        rows = torch.searchsorted(made.vertices, self.vertices)
-        return made.values[rows]
+        """Their patches under the term's weighting, differentiable; `chart` is that of `make_chart`."""
+        places = term.convolution.places(self.signals).some(self.vertices)
+        return term.convolution.patches(self.signals, chart, places).values
+
+    def make_chart(self, term: Term) -> Chart | Stencil:
+        """What these vertices see."""
+        return term.convolution.make_chart(self.signals, self.vertices.numpy())
 
 
 @dataclass(frozen=True)
@@ -222,7 +225,7 @@ class Objective:
     def _inducing(self) -> list[Tensor]:
         if not self.anchor_charts:
             self.anchor_charts.extend(
-                None if anchors is None else term.convolution.make_chart(anchors.signals)
+                None if anchors is None else anchors.make_chart(term)
                 for term, anchors in zip(self.features.terms, self.anchors, strict=True)
             )
         with torch.enable_grad():

@@ -95,16 +95,8 @@ class Convolution:
             parts.append(mass)
         if self.location:
             parts.append(torch.from_numpy(_locations(signals)[_chart_rows(signals)[at]]).to(mass.dtype))
-        dense = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        if not self.weighting.complete:
-            return replace(places, values=dense)
-        full = torch.nonzero((mass > 0).all(dim=1))[:, 0]
-        return Patches(
-            dense[full],
-            places.multiplicity[full],
-            torch.searchsorted(full, places.offsets),
-            places.vertices[full],
-        )
+        made = replace(places, values=parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
+        return made.some(torch.nonzero((mass > 0).all(dim=1))[:, 0]) if self.weighting.complete else made
 
     def _measure(self, signals: Signals) -> Float[np.ndarray, "total_vertices"] | None:
         """How much each vertex counts, 1 on average over its signal; None: all alike."""
@@ -135,12 +127,14 @@ class Convolution:
             yield run, replace(patches, vertices=patches.vertices + int(signals.offsets[run.start]))
 
     def make_chart(self, signals: Signals, at: Int[np.ndarray, "chosen"] | None = None) -> Chart | Stencil:
-        """The chart of the signals' domains, cut off at the reach; if it is large, of these vertices."""
+        """The chart of the signals' domains, cut off at the reach, or what these vertices see of it."""
         reach = self.weighting.reach if self.reach is None else self.reach
-        if at is not None and isinstance(signals.domains, Meshes):
-            rows = np.unique(_chart_rows(signals)[at])
-            return signals.domains.chart(self.weighting.coordinates, reach, self.chart, rows)
-        return signals.domains.chart(self.weighting.coordinates, reach, self.chart)
+        wanted = (self.weighting.coordinates, reach, self.chart)
+        rows = None if at is None else np.unique(_chart_rows(signals)[at])
+        if isinstance(signals.domains, Meshes):  # these need not read the rest of it
+            return signals.domains.chart(*wanted, rows)
+        chart = signals.domains.chart(*wanted)
+        return chart if rows is None or isinstance(chart, Stencil) else chart.seen_from(rows)
 
     def prepare(self, signals: Signals) -> None:
         """Have charts of meshes computed by several workers, if joblib is told to; see `Meshes.prepare`."""

@@ -52,6 +52,11 @@ class Patches:
         """The signal each patch belongs to."""
         return torch.repeat_interleave(torch.arange(len(self)), self.offsets.diff())
 
+    def some(self, rows: Int[Tensor, "kept"]) -> Patches:
+        """These rows, in rising order."""
+        offsets = torch.searchsorted(rows, self.offsets)
+        return Patches(self.values[rows], self.multiplicity[rows], offsets, self.vertices[rows])
+
     def distinct(self) -> Patches:
         """Identical patches of a signal become one, with the sum of their multiplicities."""
         from gcgp.patches.compiled import first_occurrences
@@ -66,8 +71,7 @@ class Patches:
         place[kept] = torch.arange(len(kept))
         summed = torch.zeros(len(kept), dtype=self.multiplicity.dtype)
         summed = summed.index_add(0, place[first], self.multiplicity)
-        offsets = torch.searchsorted(kept, self.offsets)
-        return Patches(self.values[kept], summed, offsets, self.vertices[kept])
+        return replace(self.some(kept), multiplicity=summed)
 
     def thinned(self, most: int, rng: np.random.Generator) -> Patches:
         """At most so many patches of each signal, drawn at random, whose multiplicities stand for all."""
@@ -79,15 +83,8 @@ class Patches:
             drawn = np.sort(rng.permutation(count)[:most]) if count > most else np.arange(count)
             rows.append(start + drawn)
             factors.append(np.full(len(drawn), count / max(len(drawn), 1)))
-        kept = torch.from_numpy(np.concatenate(rows))
-        kept_counts = counts.clamp_max(most)
-        thinner = Patches(
-            self.values[kept],
-            self.multiplicity[kept],
-            torch.cat([torch.zeros(1, dtype=counts.dtype), kept_counts.cumsum(0)]),
-            self.vertices[kept],
-        )
-        return thinner.scaled(torch.from_numpy(np.concatenate(factors)).to(self.multiplicity.dtype))
+        factor = torch.from_numpy(np.concatenate(factors)).to(self.multiplicity.dtype)
+        return self.some(torch.from_numpy(np.concatenate(rows))).scaled(factor)
 
     def to(self, device: torch.device) -> Patches:
         """Values and multiplicities on a device; which rows are whose stays where it is."""

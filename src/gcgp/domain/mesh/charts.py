@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Int
 
-from gcgp.domain.chart import Chart, unknown_option
+from gcgp.domain.chart import Chart, pairs_of, unknown_option
 from gcgp.domain.mesh.cache import Part, cached, is_cached
 from gcgp.domain.mesh.fast_marching import FRAMES
 from gcgp.domain.mesh.mesh import Mesh
@@ -97,9 +97,7 @@ def _cut(
     """A chart without the pairs beyond the reach, and those of other rows."""
     kept = arrays.get("marched", arrays["rho"]) <= reach
     if rows is not None:
-        chosen = np.zeros(len(arrays["row_offsets"]) - 1, dtype=bool)
-        chosen[rows] = True
-        kept &= np.repeat(chosen, np.diff(arrays["row_offsets"]))
+        kept &= pairs_of(rows, arrays["row_offsets"])
     within = np.flatnonzero(kept)
     offsets = np.searchsorted(within, arrays["row_offsets"])
     pairs = {name: array[within] for name, array in arrays.items() if name != "row_offsets"}
