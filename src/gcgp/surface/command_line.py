@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     """The commands and their options."""
     top = argparse.ArgumentParser(
         prog="gcgp",
-        description="Graph convolutional Gaussian processes for images and graphs.",
+        description="Graph convolutional Gaussian processes for images, graphs and meshes.",
     )
     top.add_argument("--version", action="version", version=f"gcgp {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
