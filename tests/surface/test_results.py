@@ -8,8 +8,11 @@ import time
 from dataclasses import replace
 
 import numba
+import numpy as np
 import pytest
+import scipy.linalg
 import torch
+from threadpoolctl import threadpool_info
 
 from gcgp.surface.reproduction.reporting import Line, as_text, choices, report_of, trainings
 from gcgp.surface.reproduction.runs import Results, Run, Settings, carry_out
@@ -49,7 +52,14 @@ def threads_and_time(run):
     time.sleep(1.0)
     if run.seed == 3:
         raise RuntimeError("seed 3 fails")
-    here = {"threads": torch.get_num_threads(), "numba": numba.get_num_threads(), "process": os.getpid()}
+    scipy.linalg.eigh(np.eye(3))
+    libraries = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    here = {
+        "threads": torch.get_num_threads(),
+        "numba": numba.get_num_threads(),
+        "algebra": max(libraries, default=1),
+        "process": os.getpid(),
+    }
     return outcome(more=here | {"begun": begun, "ended": time.time()})
 
 
@@ -60,6 +70,7 @@ def test_several_runs_at_a_time_share_the_cores(tmp_path, capsys):
     seen, threads = [results.runs[run.name]["more"] for run in runs], max(1, torch.get_num_threads() // 2)
     assert {one["threads"] for one in seen} == {results.content["cores"]} == {threads}
     assert {one["numba"] for one in seen} == {min(threads, numba.get_num_threads())}
+    assert {one["algebra"] for one in seen} <= set(range(1, threads + 1))
     assert len({one["process"] for one in seen}) == 2
     assert seen[2]["begun"] >= min(one["ended"] for one in seen[:2])
     assert "  gcgp | 3 a class | seed 1: error 10.00%" in capsys.readouterr().err

@@ -160,6 +160,7 @@ def threads_of_each(jobs: int) -> int:
 def _begin(threads: int) -> None:
     """Make this process one of several that share the cores."""
     import numba
+    import scipy.linalg  # noqa: F401  limits hold for libraries that are loaded, and SciPy has a BLAS of its own
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(threads)
