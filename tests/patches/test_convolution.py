@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-import trimesh
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import functional_call
 
-from gcgp.domain import Mesh, Signals, Stencil
+from gcgp.domain import Signals, Stencil
 from gcgp.patches import Convolution, Patches, convolution
 from gcgp.patches.convolution import runs
 from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, Polar
@@ -463,43 +462,3 @@ def test_passing_over_empty_pixels_changes_nothing(channels, normalise, monkeypa
         monkeypatch.setattr(convolution, "DENSE", dense)
         found.append(made.patches(signals).values)
     torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)
-
-
-BALL = trimesh.creation.icosphere(subdivisions=2)
-MESH = Mesh(BALL.vertices, BALL.faces)
-DOMAINS = {
-    "images": (
-        Signals.from_images(np.random.default_rng(0).random((3, 6, 5, 2))),
-        {"weighting": Polar([1.0, 2.0], 4), "location": True},
-    ),
-    "whole patches of images": (
-        Signals.from_images(np.random.default_rng(0).random((3, 6, 5))),
-        {"weighting": Box(3)},
-    ),
-    "graphs": (
-        Signals.from_graphs(
-            [np.arange(4.0), np.arange(6.0)], [[[0, 1], [1, 2], [2, 3]], [[0, 1], [1, 5], [2, 3]]]
-        ),
-        {"weighting": Diffusion([0.0, 1.0]), "mass": True},
-    ),
-    "meshes": (
-        Signals.on_meshes([np.sin(mesh.vertices) for mesh in (MESH, MESH)], [MESH, MESH]),
-        {"weighting": Polar([0.1, 0.3], 4, 0.1), "areas": True},
-    ),
-}
-
-
-@pytest.mark.parametrize(("signals", "options"), DOMAINS.values(), ids=DOMAINS.keys())
-def test_patches_at_some_places_are_those_among_all(signals, options):
-    convolution = Convolution(dtype=torch.float64, **options)
-    whole = convolution.patches(signals)
-    places = convolution.places(signals).thinned(3, np.random.default_rng(0))
-    some = convolution.patches(signals, places=places)
-    where = torch.nonzero(torch.isin(whole.vertices, places.vertices))[:, 0]
-    assert 0 < len(where) < len(whole.vertices)
-    assert some.vertices.tolist() == whole.vertices[where].tolist()
-    torch.testing.assert_close(some.values, whole.values[where])
-    drawn = torch.isin(places.vertices, some.vertices)
-    torch.testing.assert_close(some.multiplicity, places.multiplicity[drawn])
-    owners = torch.searchsorted(torch.from_numpy(signals.offsets), some.vertices, right=True) - 1
-    assert some.signal_of.tolist() == owners.tolist()
