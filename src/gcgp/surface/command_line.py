@@ -72,7 +72,10 @@ def _add_reproduce(commands: Any) -> None:
         help="learn from N signals of each class, for a quick look; of FAUST: N of a person's ten poses",
     )
     reproduce.add_argument(
-        "--seeds", type=_positive, metavar="S", help="draws of the training data (default: the table's own)"
+        "--seeds",
+        type=_positive,
+        metavar="S",
+        help="draws of training data, or of inducing patches if all are used (default: the table's own)",
     )
     reproduce.add_argument(
         "--inducing", type=_positive, metavar="M", help="inducing patches (default: each model's own)"

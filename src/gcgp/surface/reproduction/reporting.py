@@ -38,8 +38,8 @@ class Line:
 
     @property
     def interval(self) -> float:
-        """Half the width of the 95 % interval of the error: by Student's t over draws of the training
-        data or, if there is but one, that of a share of so many test signals.
+        """Half the width of the 95 % interval of the error: by Student's t over seeds (draws of the
+        training data, or of inducing patches) or, if there is but one, that of a share of the test signals.
         """
         errors = np.array([run["error"] for run in self.runs])
         if len(errors) > 1:
@@ -208,8 +208,9 @@ def report_of(folder: Path, beside: Path) -> str:
         "# Results",
         "",
         "Written by `gcgp reproduce`, from its JSON files. Errors are on whole test sets, with 95 %",
-        "intervals: over draws of the training data or, where there is one draw, those of a share of so",
-        "many test signals. Nothing was chosen on test data.",
+        "intervals: over seeds (draws of the training data or, where all of them are learned from, of",
+        "inducing patches) or, where there is one seed, those of a share of so many test signals. Nothing",
+        "was chosen on test data.",
         "",
     ]
     tables = [as_markdown(own) for table in TABLES for own in found.get(table, [])]
