@@ -51,6 +51,11 @@ def test_moving_and_renumbering_a_mesh_changes_no_prediction(model):
     np.testing.assert_allclose(model.predict_proba(moved), model.predict_proba(UNSEEN), atol=1e-4)
 
 
+def test_duplicate_faces_change_no_prediction(model):
+    repeated = [Mesh(mesh.vertices, np.concatenate([mesh.faces, mesh.faces[:20, ::-1]])) for mesh in UNSEEN]
+    np.testing.assert_allclose(model.predict_proba(repeated), model.predict_proba(UNSEEN), atol=1e-6)
+
+
 def test_evidence_moves_with_its_vertex(model):
     describe, classify = model[:-1], model[-1]
     other, order = renumbered(UNSEEN[0], np.random.default_rng(1))

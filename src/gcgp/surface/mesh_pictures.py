@@ -111,9 +111,10 @@ def draw_mesh(
 
 def _normals(mesh: Mesh) -> Float[np.ndarray, "V 3"]:
     """Of the vertices: the sum of those of their faces, weighted by area."""
-    a, b, c = (mesh.vertices[mesh.faces[:, i]] for i in range(3))
+    faces = mesh.distinct_faces
+    a, b, c = (mesh.vertices[faces[:, i]] for i in range(3))
     normals = np.repeat(np.cross(b - a, c - a), 3, axis=0)
-    sums = [np.bincount(mesh.faces.ravel(), axis, minlength=len(mesh.vertices)) for axis in normals.T]
+    sums = [np.bincount(faces.ravel(), axis, minlength=len(mesh.vertices)) for axis in normals.T]
     lengths = np.linalg.norm(sums, axis=0)
     return np.column_stack(sums) / np.where(lengths > 0, lengths, 1)[:, None]
 

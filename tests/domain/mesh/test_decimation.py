@@ -161,3 +161,11 @@ def test_bad_input():
         decimate(SPHERE, 0)
     with pytest.raises(ValueError, match="mesh 'points': it has no faces"):
         decimate(Mesh(SPHERE.vertices, [], name="points"), 5)
+
+
+def test_duplicate_faces_are_dropped():
+    mesh = as_mesh(trimesh.creation.icosphere(subdivisions=2))
+    repeated = Mesh(mesh.vertices, np.concatenate([mesh.faces, mesh.faces[::3, ::-1]]))
+    expected, found = decimate(mesh, 60), decimate(repeated, 60)
+    np.testing.assert_array_equal(found.vertices, expected.vertices)
+    np.testing.assert_array_equal(found.faces, expected.faces)

@@ -305,3 +305,15 @@ def test_on_a_mesh_without_area_all_vertices_count_alike():
     signals, labels = labelled([*CLASSIFIED, "no faces"])
     model = GCGPClassifier(Diffusion([0, 0.5]), areas=True, n_inducing=20, progress=False)
     assert np.isfinite(model.fit(signals, labels).predict_proba(signals)).all()
+
+
+@pytest.mark.parametrize("kind", ["geodesic", "logmap"])
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
+def test_duplicate_faces_change_no_chart(kind, order):
+    mesh = icosphere(1)
+    repeated = Mesh(mesh.vertices, np.concatenate([mesh.faces, mesh.faces[::4][:, order]]))
+    expected, found = (mesh_chart(each, ["rho", "theta", "rays:3"], 0.9, kind) for each in (mesh, repeated))
+    np.testing.assert_array_equal(found.row_offsets, expected.row_offsets)
+    np.testing.assert_array_equal(found.neighbours, expected.neighbours)
+    for name, values in expected.coordinates.items():
+        np.testing.assert_array_equal(found.coordinates[name], values)

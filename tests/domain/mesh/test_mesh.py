@@ -28,6 +28,19 @@ def test_a_face_that_names_a_vertex_twice_has_one_edge():
     assert Mesh(SQUARE, [[0, 0, 1]]).edges.tolist() == [[0, 1]]
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 2, 0], [2, 1, 0], [0, 2, 1]])
+def test_faces_that_are_repeated_in_any_order_count_once(order):
+    faces = np.array([[0, 1, 2], [0, 2, 3]])
+    mesh = Mesh(SQUARE, faces)
+    repeated = Mesh(SQUARE, [faces[1], *faces[:, order], faces[0], [1, 1, 2], [1, 1, 2]])
+    assert repeated.area == 1
+    np.testing.assert_array_equal(repeated.vertex_areas, mesh.vertex_areas)
+    np.testing.assert_array_equal(repeated.edges, mesh.edges)
+    assert repeated.duplicate_faces.tolist() == [2, 3]
+    assert repeated.distinct_faces.tolist() == [faces[1].tolist(), faces[0, order].tolist()]
+    assert len(repeated.faces) == 6
+
+
 @given(st.floats(1e-3, 1e3))
 def test_scaling(factor):
     mesh = Mesh(SQUARE, [[0, 1, 2], [0, 2, 3]], name="square")

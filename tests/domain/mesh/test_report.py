@@ -105,6 +105,16 @@ def test_tetrahedron_with_defects_one_by_one():
         assert report(other).boundary_edges == report(other).non_manifold_edges == 0
 
 
+def test_duplicate_faces_are_listed():
+    found = report([[0, 1, 2], *TETRAHEDRON[1:], [2, 1, 0], [0, 3, 4], [3, 1, 0]])
+    assert found.duplicate_faces == 2
+    assert found.duplicate_face_indices == (4, 6)
+    assert "duplicate faces: 2 (4, 6)" in str(found)
+    many = report([[0, 1, 2]] * 10)
+    assert many.duplicate_face_indices == tuple(range(1, 10))
+    assert "duplicate faces: 9 (1, 2, 3, 4, 5, ...)" in str(many)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_points_on_a_line_are_degenerate_at_any_scale(scale):
     line = np.outer([0.1, 0.2, 0.7], [1.0, 3.0, 0.3])
@@ -135,7 +145,7 @@ def test_text():
         "6 vertices, 3 faces, 6 edges: not manifold, Euler characteristic 1",
         "  boundary: 6 edges in 1 loops",
         "  isolated vertices: 1",
-        "  duplicate faces: 1",
+        "  duplicate faces: 1 (2)",
         "  non-manifold vertices (more than one fan): 1",
     ]
     assert "no surface" in str(Mesh(POINTS, []).report())

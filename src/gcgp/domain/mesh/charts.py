@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KINDS = ("geodesic", "logmap")
 STEPS_PER_OCTAVE = 8
 """Reaches for which charts are computed; larger steps would fit more models, and take longer."""
-VERSION = 4
+VERSION = 5
 """To be raised when the same mesh and parameters give other numbers than before."""
 
 
@@ -159,7 +159,7 @@ def _logarithmic(mesh: Mesh, own: dict[str, np.ndarray]) -> dict[str, np.ndarray
     try:
         import potpourri3d
 
-        solver = potpourri3d.MeshVectorHeatSolver(mesh.vertices, mesh.faces.astype(np.int32))
+        solver = potpourri3d.MeshVectorHeatSolver(mesh.vertices, mesh.distinct_faces.astype(np.int32))
     except (ImportError, RuntimeError, ValueError):
         return {}
     tables = mesh.surface.tables

@@ -24,9 +24,9 @@ VERSION = 1
 def decimate(mesh: Mesh, vertices: int, *, keep: bool = False) -> Mesh:
     """The mesh with `vertices` vertices, by quadric edge collapse (Garland and Heckbert 1997).
 
-    Vertices of no face and faces that name a vertex twice are no part of the surface and are dropped. A mesh
-    that has at most `vertices` vertices is returned as it is. A collapse that would change the topology,
-    fold the surface over or leave a duplicate face is not made (the link condition of Dey et al. 1999), so
+    Vertices of no face, duplicate faces and faces that name a vertex twice are dropped. A mesh that has
+    at most `vertices` vertices is returned as it is. A collapse that would change the topology, fold the
+    surface over or leave a duplicate face is not made (the link condition of Dey et al. 1999), so
     that a manifold stays one. Where no other collapse is left, a warning tells the number that was reached.
 
     The result is the same each time. With `keep` it is kept in the cache, as charts are.
@@ -35,8 +35,7 @@ def decimate(mesh: Mesh, vertices: int, *, keep: bool = False) -> Mesh:
         raise ValueError(f"vertices={vertices!r}: expected a positive number")
     if len(mesh.vertices) <= vertices:
         return mesh
-    i, j, k = mesh.faces.T
-    proper = mesh.faces[(i != j) & (j != k) & (k != i)]
+    proper = mesh.distinct_faces
     if len(proper) == 0:
         raise ValueError(f"mesh {mesh.name!r}: it has no faces of three vertices, nothing to decimate")
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 if TYPE_CHECKING:
     from gcgp.domain.mesh.report import MeshReport
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """A triangle mesh. Any triangles will do: `report()` tells what is unusual about them.
+    """A triangle mesh. Any triangles are accepted; `report()` lists defects.
+
+    Faces that repeat the three vertices of an earlier face, in any order, stay in `faces` but count once in
+    areas, spectra and charts.
 
     Vertices become float64 and faces int64. A mesh without vertices, a face that names a vertex that is
     not there, and a coordinate that is not finite are errors.
@@ -56,20 +59,40 @@ class Mesh:
 
     @cached_property
     def face_areas(self) -> Float[np.ndarray, "F"]:
-        """Area of each face."""
+        """Area of each face, duplicates included."""
         a, b, c = (self.vertices[self.faces[:, i]] for i in range(3))
         return 0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1)
 
+    @cached_property
+    def duplicate_faces(self) -> Int[np.ndarray, "duplicates"]:
+        """Indices of the faces with the same three vertices as an earlier face, in any order.
+
+        Faces that name a vertex twice have no area and are not counted.
+        """
+        proper = np.flatnonzero(_proper(self.faces))
+        corners = np.sort(self.faces[proper], axis=1)
+        order = np.lexsort(corners.T)  # stable: equal faces stay in the order of their indices
+        same = (np.diff(corners[order], axis=0) == 0).all(axis=1)
+        return np.sort(proper[order[1:][same]])
+
+    @cached_property
+    def distinct_faces(self) -> Int[np.ndarray, "distinct 3"]:
+        """Faces with three different vertices, each set of vertices once, in the order of `faces`."""
+        mask = _proper(self.faces)
+        mask[self.duplicate_faces] = False
+        return np.ascontiguousarray(self.faces[mask])
+
     @property
     def area(self) -> float:
-        """Area of the surface."""
-        return float(self.face_areas.sum())
+        """Area of the surface; duplicate faces count once."""
+        return float(np.delete(self.face_areas, self.duplicate_faces).sum())
 
     @cached_property
     def vertex_areas(self) -> Float[np.ndarray, "V"]:
-        """A third of the faces around each vertex; 0 where there are none."""
+        """A third of the area of the distinct faces at each vertex; 0 where there are none."""
         areas = np.zeros(len(self.vertices))
-        np.add.at(areas, self.faces, self.face_areas[:, None] / 3)
+        faces = np.delete(self.faces, self.duplicate_faces, axis=0)
+        np.add.at(areas, faces, np.delete(self.face_areas, self.duplicate_faces)[:, None] / 3)
         return areas
 
     @cached_property
@@ -94,6 +117,11 @@ class Mesh:
         from gcgp.domain.mesh.report import report
 
         return report(self)
+
+
+def _proper(faces: Int[np.ndarray, "F 3"]) -> Bool[np.ndarray, "F"]:
+    """Whether each face has three different vertices."""
+    return (faces != np.roll(faces, 1, axis=1)).all(axis=1)
 
 
 def _array(values: Any, item: str, kinds: str, dtype: type) -> np.ndarray:

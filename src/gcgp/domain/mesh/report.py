@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -13,6 +13,8 @@ from gcgp.domain.mesh.mesh import Mesh
 
 # Twice the area over the squared longest edge, below which three points are on a line up to rounding.
 FLAT = 1e-12
+MAX_LISTED = 5
+"""Number of duplicate faces whose indices are printed."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class MeshReport:
     degenerate_faces: int
     """Faces that name a vertex twice, or whose area is zero up to rounding."""
     duplicate_faces: int
+    """Faces with the same three vertices as an earlier face, in any order."""
     boundary_edges: int
     """Edges of one face."""
     boundary_loops: int
@@ -50,6 +53,8 @@ class MeshReport:
     """Edges that their two faces run through in the same direction."""
     euler_characteristic: int
     """Vertices - edges + faces; without isolated vertices and duplicate or degenerate faces."""
+    duplicate_face_indices: tuple[int, ...] = field(default=(), repr=False)
+    """Indices of the duplicate faces."""
 
     @property
     def clean(self) -> bool:
@@ -71,8 +76,16 @@ class MeshReport:
             lines.append(f"components: {self.components}")
         if self.boundary_edges:
             lines.append(f"boundary: {self.boundary_edges} edges in {self.boundary_loops} loops")
-        lines += [f"{name}: {count}" for name, count in self._defects().items() if count]
+        lines += [f"{name}: {count}{self._listed(name)}" for name, count in self._defects().items() if count]
         return "\n  ".join(lines)
+
+    def _listed(self, name: str) -> str:
+        """The indices of duplicate faces in parentheses, at most `MAX_LISTED`."""
+        if name != "duplicate faces":
+            return ""
+        indices = [str(index) for index in self.duplicate_face_indices[:MAX_LISTED]]
+        more = ["..."] if len(self.duplicate_face_indices) > MAX_LISTED else []
+        return f" ({', '.join(indices + more)})"
 
     def _defects(self) -> dict[str, int]:
         return {
@@ -88,10 +101,7 @@ class MeshReport:
 def report(mesh: Mesh) -> MeshReport:
     """Count what is there and what is unusual."""
     count = len(mesh.vertices)
-    repeated = _repeated(mesh.faces)
-    triangles = mesh.faces[~repeated]
-    _, first = np.unique(np.sort(triangles, axis=1), axis=0, return_index=True)
-    distinct = triangles[np.sort(first)]
+    distinct, duplicates = mesh.distinct_faces, mesh.duplicate_faces
 
     tails, heads = distinct.ravel(), np.roll(distinct, -1, axis=1).ravel()
     keys = mesh.edges[:, 0] * count + mesh.edges[:, 1]
@@ -107,14 +117,15 @@ def report(mesh: Mesh) -> MeshReport:
         edges=len(mesh.edges),
         components=_components(mesh.edges, count) - isolated,
         isolated_vertices=isolated,
-        degenerate_faces=int((repeated | _flat(mesh)).sum()),
-        duplicate_faces=len(triangles) - len(distinct),
+        degenerate_faces=int((_repeated(mesh.faces) | _flat(mesh)).sum()),
+        duplicate_faces=len(duplicates),
         boundary_edges=len(boundary),
         boundary_loops=_components(boundary, count) - (count - len(np.unique(boundary))),
         non_manifold_edges=int((uses > 2).sum()),
         non_manifold_vertices=int((_fans(distinct, sides.reshape(-1, 3), mesh.edges, count) > 1).sum()),
         misoriented_edges=int(((uses == 2) & (turns != 0)).sum()),
         euler_characteristic=count - isolated - len(mesh.edges) + len(distinct),
+        duplicate_face_indices=tuple(duplicates.tolist()),
     )
 
 

@@ -75,10 +75,8 @@ class Surface(NamedTuple):
 
 
 def surface_of(mesh: Mesh) -> Surface:
-    """The tables of a mesh; quick, but worth keeping for as long as the mesh is walked on."""
-    vertices, faces = mesh.vertices, mesh.faces
-    proper = (faces[:, 0] != faces[:, 1]) & (faces[:, 1] != faces[:, 2]) & (faces[:, 2] != faces[:, 0])
-    faces = np.ascontiguousarray(faces[proper])
+    """The tables of a mesh's distinct faces; quick, but worth keeping while the mesh is walked on."""
+    vertices, faces = mesh.vertices, mesh.distinct_faces
     across, manifold = _faces_across(vertices, faces)
     fan_offsets, corners = _grouped(faces.ravel(), len(vertices))
     fan_faces, fan_corners, fan_starts, fan_turned, fan_totals, fan_closed = _fans(
