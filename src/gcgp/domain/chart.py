@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -46,8 +46,10 @@ class Stencil:
 class Domains(Protocol):
     """A collection of domains, stored flat. Several signals may share one domain."""
 
-    kinds: ClassVar[tuple[str, ...]]
-    """How ρ may be measured; the first is what `auto` means unless the collection decides."""
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """How ρ may be measured on these domains; the first is what `auto` means."""
+        ...
 
     @property
     def vertex_counts(self) -> Int[np.ndarray, "domains"]:
@@ -91,6 +93,11 @@ def pairs_of(
     chosen = np.zeros(len(row_offsets) - 1, dtype=bool)
     chosen[rows] = True
     return np.repeat(chosen, np.diff(row_offsets))
+
+
+def chart_kind(domains: Domains, kind: str) -> str:
+    """The chart kind by name: `"auto"` becomes the first kind that these domains offer."""
+    return domains.kinds[0] if kind == "auto" else kind
 
 
 def unknown_option(what: str, value: object, known: Sequence[str]) -> ValueError:

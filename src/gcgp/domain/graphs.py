@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
 from jaxtyping import Float, Int
 
-from gcgp.domain.chart import Chart, unknown_option
+from gcgp.domain.chart import Chart, chart_kind, unknown_option
+
+KINDS = ("euclidean", "path")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,10 @@ class Graphs:
     edge_weights: Float[np.ndarray, "total_edges"] | None = None
     coordinates: Float[np.ndarray, "total_vertices k"] | None = None
 
-    kinds: ClassVar[tuple[str, ...]] = ("euclidean", "path")
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Straight-line distance, if there are coordinates, or distance along edges."""
+        return ("path",) if self.coordinates is None else KINDS
 
     @property
     def vertex_counts(self) -> Int[np.ndarray, "domains"]:
@@ -39,6 +43,11 @@ class Graphs:
     def locations(self) -> Float[np.ndarray, "total_vertices k"] | None:
         """The coordinates given with the graphs."""
         return self.coordinates
+
+    @property
+    def dimensions(self) -> int:
+        """Dimensions of the coordinates; 0 if there are none."""
+        return 0 if self.coordinates is None else self.coordinates.shape[1]
 
     @property
     def measure(self) -> None:
@@ -125,13 +134,11 @@ class Graphs:
         return Chart(row_offsets, neighbours, columns)
 
     def _kind(self, kind: str) -> str:
-        if kind not in ("auto", *self.kinds):
-            raise unknown_option("chart of a graph: kind", kind, ("auto", *self.kinds))
+        if kind not in ("auto", *KINDS):
+            raise unknown_option("chart of a graph: kind", kind, ("auto", *KINDS))
         if kind == "euclidean" and self.coordinates is None:
             raise ValueError("chart kind='euclidean' needs graphs with coordinates; these have none")
-        if kind == "auto":
-            return "path" if self.coordinates is None else "euclidean"
-        return kind
+        return chart_kind(self, kind)
 
     def _direction(
         self, name: str, row_offsets: Int[np.ndarray, "_"], neighbours: Int[np.ndarray, "pairs"]

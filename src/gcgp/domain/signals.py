@@ -61,7 +61,8 @@ class Signals:
     ) -> Signals:
         """One graph a signal: values `[V]` or `[V, d]`, edges `[E, 2]`, weights `[E]`, coordinates `[V, k]`.
 
-        Edges are undirected; their weights are lengths. See `Graphs`.
+        Edges are undirected; their weights are lengths. See `Graphs`. With coordinates, estimators measure
+        distances between these and do not use the edges, unless they are given `chart="path"`.
 
         >>> triangle = [[0, 1], [1, 2], [2, 0]]
         >>> Signals.from_graphs([[1.0, 2.0, 3.0]], [triangle]).vertex_counts.tolist()

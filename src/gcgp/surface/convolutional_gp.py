@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from gcgp.domain import Grids, Signals
+from gcgp.domain import Graphs, Grids, Signals
 from gcgp.domain.chart import unknown_option
 from gcgp.domain.mesh.cache import digest_of
 from gcgp.inference import Features, Posterior, Statistics
@@ -31,7 +31,7 @@ from gcgp.kernel.convolutional import AGGREGATES
 from gcgp.kernel.inducing import METHODS
 from gcgp.patches.convolution import runs
 from gcgp.surface.fitting import DTYPES, Fitted, Fitting
-from gcgp.surface.inputs import as_bytes, as_device, as_signals
+from gcgp.surface.inputs import as_bytes, as_device, as_signals, check_same_graphs
 from gcgp.surface.job import Job
 from gcgp.surface.learning import OBJECTIVES, names_to_learn, teller
 from gcgp.surface.sharding import check_shards
@@ -190,6 +190,9 @@ class ConvolutionalGP(BaseEstimator):
             )
         if signals.channels != self.channels_:
             raise ValueError(f"X: {signals.channels} channels, but training had {self.channels_}")
+        if isinstance(signals.domains, Graphs):
+            paths = any(term.convolution.chart == "path" for term in self.features_.terms)
+            check_same_graphs(signals.domains, self.n_coordinates_, self.edge_lengths_ if paths else None)
         if self.image_shape_ is not None and isinstance(signals.domains, Grids):
             wrong = np.flatnonzero((signals.domains.shapes != self.image_shape_).any(axis=1))
             if len(wrong):
@@ -248,6 +251,10 @@ class ConvolutionalGP(BaseEstimator):
         self.n_iter_ = max(1, len(self.history_))
         self.domain_ = type(signals.domains).__name__
         self.channels_ = signals.channels
+        self.n_coordinates_, self.edge_lengths_ = 0, False
+        if isinstance(signals.domains, Graphs):
+            self.n_coordinates_ = signals.domains.dimensions
+            self.edge_lengths_ = signals.domains.edge_weights is not None
         fixed = self.vertex_weights is not None or self.features_.terms[0].convolution.location
         self.image_shape_ = None
         if fixed and isinstance(signals.domains, Grids) and len(signals.domains) == 1:

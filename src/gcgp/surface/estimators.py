@@ -33,8 +33,10 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         weighting: How neighbours are weighed: `"auto"`, a name (`"polar"`, `"diffusion"`, `"mixture"`,
             `"anisotropic"`, `"box"`), a `gcgp.weighting.Weighting`, or a list of these: a sum of kernels, one
             a scale, each with its own inducing patches.
-        chart: How distance is measured. On graphs: `"euclidean"`, `"path"`, or `"auto"` (by coordinates
-            if there are any). On meshes: `"geodesic"` (`"auto"`) or `"logmap"`.
+        chart: How distance is measured. On graphs: `"euclidean"` (between coordinates; edges are not used),
+            `"path"` (along edges), or `"auto"`: `"euclidean"` if the training graphs have coordinates, else
+            `"path"`. On meshes: `"geodesic"` (`"auto"`) or `"logmap"`. It is fixed by `fit`; graphs to
+            predict must have coordinates and edge lengths if the training graphs had them, and only then.
         location: Whether the place of a vertex counts beside its patch; a number is its lengthscale in
             the units of the coordinates.
         mass: Whether the mass of each bin is part of the patch; `"auto"`: on graphs without coordinates.

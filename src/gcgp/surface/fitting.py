@@ -18,6 +18,7 @@ from jaxtyping import Int, Num
 from torch import Tensor
 
 from gcgp.domain import Meshes, Signals
+from gcgp.domain.chart import chart_kind
 from gcgp.inference import DirichletClassification, Features, GaussianRegression, Posterior, Statistics, Term
 from gcgp.inference.dirichlet import FINE_STEPS
 from gcgp.inference.refinement import Refinement
@@ -146,6 +147,7 @@ class Fitting:
         dtype = DTYPES[self.model.dtype]
         weightings = resolve_weightings(self.model.weighting, trial)
         self._stage("patches to try on", len(trial) * len(weightings))
+        chart = chart_kind(trial.domains, self.model.chart)  # the same for all signals to predict
         weights = self.model.vertex_weights
         if weights is not None:
             weights = torch.as_tensor(np.asarray(weights), dtype=dtype).reshape(-1)
@@ -154,9 +156,7 @@ class Fitting:
                 raise ValueError(f"vertex_weights[{place}] is {float(weights[place])}; it must be finite")
         return [
             Draft.make(
-                Convolution(
-                    weighting.to(dtype).requires_grad_(False), self.model.chart, mass, location, areas, dtype
-                ),
+                Convolution(weighting.to(dtype).requires_grad_(False), chart, mass, location, areas, dtype),
                 trial,
                 max(1, min(SCORED_SIGNALS, len(trial) // 2)),
                 self.model.kernel,

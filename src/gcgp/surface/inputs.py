@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gcgp.domain import Mesh, Signals
+from gcgp.domain import Graphs, Mesh, Signals
 
 
 def as_signals(X: Any) -> Signals:
@@ -39,6 +39,33 @@ def as_signals(X: Any) -> Signals:
             )
         return Signals.from_images(X)
     raise ValueError(f"X: expected Signals or an array of images, got {type(X).__name__}")
+
+
+def check_same_graphs(graphs: Graphs, dimensions: int, edge_lengths: bool | None) -> None:
+    """Raise unless coordinates and edge lengths are present as they were in training.
+
+    `dimensions` are those of the coordinates of training, 0 without any; `edge_lengths` says whether edges
+    had lengths, and is None where the chart does not use them.
+    """
+    if graphs.dimensions != dimensions:
+        raise ValueError(
+            f"X: graphs {_coordinates_text(graphs.dimensions)}, but training had graphs "
+            f"{_coordinates_text(dimensions)}; distances would be measured differently"
+        )
+    given = graphs.edge_weights is not None
+    if edge_lengths is not None and given != edge_lengths:
+        raise ValueError(
+            f"X: graphs {_with(given)} edge_weights (lengths), but training had graphs "
+            f"{_with(edge_lengths)}; distances along edges would be measured differently"
+        )
+
+
+def _coordinates_text(dimensions: int) -> str:
+    return f"with {dimensions}-D coordinates" if dimensions else "without coordinates"
+
+
+def _with(present: bool) -> str:
+    return "with" if present else "without"
 
 
 def encode_labels(y: Any, count: int) -> tuple[np.ndarray, np.ndarray]:

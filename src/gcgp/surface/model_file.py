@@ -36,7 +36,10 @@ ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (GCGPClassifier, G
 DESCRIPTORS: dict[str, Any] = {
     kind.__name__: kind for kind in (GeometryVectors, HeatKernelSignature, WaveKernelSignature)
 }
-COMMON = ("variance_", "bound_", "n_iter_", "domain_", "channels_", "image_shape_")
+COMMON = (
+    *("variance_", "bound_", "n_iter_", "domain_", "channels_", "image_shape_"),
+    *("n_coordinates_", "edge_lengths_"),
+)
 FITTED = {
     "GCGPClassifier": (*COMMON, "alpha_", "softmax_weight_"),
     "GCGPRegressor": (*COMMON, "noise_", "intercept_"),
