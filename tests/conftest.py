@@ -17,6 +17,7 @@ CHECKED = [
     "gcgp.domain.grids",
     "gcgp.domain.signals",
     "gcgp.domain.mesh.cache",
+    "gcgp.domain.mesh.cache_file",
     "gcgp.domain.mesh.charts",
     "gcgp.domain.mesh.meshes",
     "gcgp.domain.mesh.report",

@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
+from gcgp.domain.mesh.cache_file import is_being_written, read_arrays, write_arrays
 from gcgp.domain.whole_file import PART, whole_file
 
 CACHE_VARIABLE = "GCGP_CACHE"
@@ -25,8 +25,10 @@ again with less."""
 ENDING = ".cache"
 SCAN_AFTER = 0.01
 """The folder is looked through once this part of its limit has been written to it, and at first."""
-LEFT_OVER = 86_400.0
-"""Seconds after which a file that was never finished is taken for that of a process that died."""
+STALE_SECONDS = 3600.0
+"""Age at which an unfinished file is removed, unless a process still writes to it."""
+FORMAT = 1
+"""Part of every key; to be raised when the format of the files changes."""
 
 unseen: dict[Path, int] = {}
 """For each folder the bytes that this process has written since it last looked through it."""
@@ -43,28 +45,38 @@ def cache_folder() -> Path | None:
     return Path(base) / "gcgp"
 
 
-def cached(parts: Sequence[Part], compute: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def cached(
+    parts: Sequence[Part],
+    compute: Callable[[], dict[str, np.ndarray]],
+    check: Callable[[dict[str, np.ndarray]], None] | None = None,
+) -> dict[str, np.ndarray]:
     """What `compute` gives, from the cache if it was computed before from the same parts.
 
-    Several processes may do this at once: a file appears whole or not at all. One that cannot be read is
-    computed again; a folder that cannot be written to is left alone.
+    Several processes may do this at once: a file appears whole or not at all. A file that cannot be read,
+    whose checksum is wrong, or for whose arrays `check` raises a ValueError is computed again and replaced,
+    with a warning. A folder that cannot be written to is left alone.
     """
     folder = cache_folder()
     if folder is None:
         return compute()
     limit = _limit()
-    key = digest_of(parts)
+    key = _key(parts)
     path = folder / (key + ENDING)
-    found = _read(path, key)
+    if folder not in unseen:
+        unseen[folder] = limit
+        _remove_stale(folder)
+    found = _read(path, key, limit, check)
     if found is not None:
         with contextlib.suppress(OSError):
             os.utime(path)  # what was used last is thrown away last
         return found
     arrays = compute()
-    with contextlib.suppress(OSError, SafetensorError):  # a full disk is the latter
-        _write(path, key, arrays)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as part:
+            write_arrays(part, key, arrays)
         size = path.stat().st_size
-        unseen[folder] = unseen.get(folder, limit) + size
+        unseen[folder] += size
         if unseen[folder] > SCAN_AFTER * limit:
             unseen[folder] = 0
             _make_room(folder, limit)
@@ -74,28 +86,37 @@ def cached(parts: Sequence[Part], compute: Callable[[], dict[str, np.ndarray]]) 
 def is_cached(parts: Sequence[Part]) -> bool:
     """Whether the cache has what was computed from these parts."""
     folder = cache_folder()
-    return folder is not None and (folder / (digest_of(parts) + ENDING)).is_file()
+    return folder is not None and (folder / (_key(parts) + ENDING)).is_file()
+
+
+def _key(parts: Sequence[Part]) -> str:
+    return digest_of(("format", FORMAT, *parts))
 
 
 def _limit() -> int:
     given = os.environ.get(LIMIT_VARIABLE, str(LIMIT))
-    if not given.isdigit():
+    if not given.isdecimal():
         raise ValueError(f"{LIMIT_VARIABLE}={given!r}: expected a number of bytes")
     return int(given)
 
 
-def _read(path: Path, key: str) -> dict[str, np.ndarray] | None:
-    """The arrays of a file that was written whole, for this key; else None.
-
-    Tensors of torch are the file itself, mapped into memory; NumPy's arrays would be copies of it.
-    """
+def _read(
+    path: Path, key: str, limit: int, check: Callable[[dict[str, np.ndarray]], None] | None
+) -> dict[str, np.ndarray] | None:
+    """The arrays of a file that was written for this key and passes the check; else None."""
     try:
-        with safe_open(path, framework="pt") as file:
-            if (file.metadata() or {}).get("key") != key:
-                return None
-            return {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, RuntimeError):  # torch's, where another process has just removed it
+        arrays = read_arrays(path, key, limit)
+        if check is not None:
+            check(arrays)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, ValueError) as error:
+        warnings.warn(
+            f"{path}: this file of the cache cannot be used ({error}); its content is computed again",
+            stacklevel=3,
+        )
+        return None
+    return arrays
 
 
 def digest_of(parts: Sequence[Part]) -> str:
@@ -111,23 +132,15 @@ def digest_of(parts: Sequence[Part]) -> str:
     return digest.hexdigest()
 
 
-def _write(path: Path, key: str, arrays: dict[str, np.ndarray]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as part:
-        dense = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        save_file(dense, part, {"key": key})
-
-
 def _make_room(folder: Path, limit: int) -> None:
     """Remove files, those used longest ago first, until the folder is within its limit."""
+    _remove_stale(folder)
     files = []
     for entry in os.scandir(folder):
         with contextlib.suppress(OSError):
             state = entry.stat()
             if entry.name.endswith(ENDING):
                 files.append((state.st_mtime, state.st_size, entry.path))
-            elif entry.name.endswith(PART) and state.st_mtime < time.time() - LEFT_OVER:
-                os.remove(entry.path)
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= limit:
@@ -135,3 +148,15 @@ def _make_room(folder: Path, limit: int) -> None:
         with contextlib.suppress(OSError):
             os.remove(path)
             total -= size
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove unfinished files of processes that were killed while writing to the cache."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if not (entry.name.endswith(PART) and f"{ENDING}." in entry.name):
+                continue
+            with contextlib.suppress(OSError):
+                age = time.time() - entry.stat().st_mtime
+                if age > STALE_SECONDS and not is_being_written(Path(entry.path)):
+                    os.remove(entry.path)

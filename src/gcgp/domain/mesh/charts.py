@@ -11,12 +11,15 @@ from jaxtyping import Int
 
 from gcgp.domain.chart import Chart, pairs_of, unknown_option
 from gcgp.domain.mesh.cache import Part, cached, is_cached
+from gcgp.domain.mesh.cache_file import check_layout, check_range
 from gcgp.domain.mesh.fast_marching import FRAMES
 from gcgp.domain.mesh.mesh import Mesh
 
 if TYPE_CHECKING:
     from gcgp.domain.mesh.polar import Block
 
+Arrays = dict[str, np.ndarray]
+LARGEST = float(np.finfo(np.float32).max)
 KINDS = ("geodesic", "logmap")
 STEPS_PER_OCTAVE = 8
 """Reaches for which charts are computed; larger steps would fit more models, and take longer."""
@@ -41,8 +44,7 @@ def mesh_chart(
     map of potpourri3d, where that is installed and the mesh is a manifold, which takes longer. Which pairs
     there are is decided by fast marching in either case. Vertices that are not among `rows` see nothing.
     """
-    parts, compute = _recipe(mesh, coordinates, reach, kind)
-    arrays = cached(parts, compute)
+    arrays = cached(*_recipe(mesh, coordinates, reach, kind))
     if rounded_up(mesh, float(reach)) > reach or rows is not None:
         arrays = _cut(arrays, float(reach), rows)
     columns = {name: arrays[name.partition(":")[0]] for name in coordinates}
@@ -51,15 +53,15 @@ def mesh_chart(
 
 def chart_in_cache(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str = "geodesic") -> None:
     """See to it that the cache has what `mesh_chart` will ask for."""
-    parts, compute = _recipe(mesh, coordinates, reach, kind)
+    parts, compute, check = _recipe(mesh, coordinates, reach, kind)
     if not is_cached(parts):
-        cached(parts, compute)
+        cached(parts, compute, check)
 
 
 def _recipe(
     mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str
-) -> tuple[tuple[Part, ...], Callable[[], dict[str, np.ndarray]]]:
-    """What the arrays of a chart depend on, and how they are computed."""
+) -> tuple[tuple[Part, ...], Callable[[], Arrays], Callable[[Arrays], None]]:
+    """What the arrays of a chart depend on, how they are computed, and how they are checked."""
     if not reach >= 0:
         raise ValueError(f"chart of a mesh: reach={reach!r} must not be negative")
     if kind not in KINDS:
@@ -75,7 +77,37 @@ def _recipe(
     turning = "theta" in coordinates or kind == "logmap"
     far = rounded_up(mesh, float(reach))
     parts = (VERSION, mesh.vertices, mesh.faces, far, rays, frame, turning, kind)
-    return parts, lambda: _compute(mesh, far, rays, frame, turning, kind)
+    return (
+        parts,
+        lambda: _compute(mesh, far, rays, frame, turning, kind),
+        lambda arrays: _check(arrays, len(mesh.vertices), rays, turning, kind),
+    )
+
+
+def _check(arrays: Arrays, vertices: int, rays: int, turning: bool, kind: str) -> None:
+    """Raise ValueError unless the arrays can be those of a chart: compiled loops trust its indices."""
+    pairs = np.size(arrays.get("neighbours", ()))
+    layout: dict[str, tuple[type, tuple[int, ...]]] = {
+        "row_offsets": (np.int64, (vertices + 1,)),
+        "neighbours": (np.int32, (pairs,)),
+        "rho": (np.float32, (pairs,)),
+    }
+    if turning:
+        layout["theta"] = (np.float32, (pairs,))
+    if rays:
+        layout["rays"] = (np.float32, (pairs, rays))
+    if kind == "logmap":
+        layout["marched"] = (np.float32, (pairs,))
+    check_layout(arrays, layout)
+    offsets = arrays["row_offsets"]
+    if offsets[0] != 0 or offsets[-1] != pairs or (np.diff(offsets) < 0).any():
+        raise ValueError(f"row_offsets do not rise from 0 to {pairs}")
+    check_range("neighbours", arrays["neighbours"], 0, vertices - 1)
+    for name in ("rho", "rays", "marched"):
+        if name in arrays:
+            check_range(name, arrays[name], 0, LARGEST)
+    if turning and (np.abs(arrays["theta"]) > np.float32(np.pi)).any():  # NaN: no direction
+        raise ValueError("theta has values outside -π to π")
 
 
 def rounded_up(mesh: Mesh, reach: float) -> float:

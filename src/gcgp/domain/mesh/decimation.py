@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from numba import njit
 
 from gcgp.domain.mesh.cache import cached
+from gcgp.domain.mesh.cache_file import check_layout, check_range
 from gcgp.domain.mesh.mesh import Mesh
 
 # Weight of the squared distance to the vertices themselves, beside that to the planes of the faces. It
@@ -43,7 +44,7 @@ def decimate(mesh: Mesh, vertices: int, *, keep: bool = False) -> Mesh:
         return _decimated(mesh.vertices, proper, vertices)
 
     parts = ("decimation", VERSION, mesh.vertices, proper, vertices)
-    found = cached(parts, compute) if keep else compute()
+    found = cached(parts, compute, lambda arrays: _check(arrays, mesh)) if keep else compute()
     if len(found["vertices"]) > vertices:
         warnings.warn(
             f"mesh {mesh.name!r}: decimation ended at {len(found['vertices'])} vertices, {vertices} were "
@@ -51,6 +52,17 @@ def decimate(mesh: Mesh, vertices: int, *, keep: bool = False) -> Mesh:
             stacklevel=2,
         )
     return Mesh(found["vertices"], found["faces"], name=mesh.name)
+
+
+def _check(arrays: dict[str, np.ndarray], mesh: Mesh) -> None:
+    """Raise ValueError unless the arrays can be those of the mesh with fewer vertices."""
+    vertices, faces = (np.size(arrays.get(name, ())) // 3 for name in ("vertices", "faces"))
+    check_layout(arrays, {"vertices": (np.float64, (vertices, 3)), "faces": (np.int64, (faces, 3))})
+    if vertices > len(mesh.vertices) or faces > len(mesh.faces):
+        raise ValueError(f"it has {vertices} vertices and {faces} faces, more than the mesh")
+    largest = float(np.finfo(np.float64).max)
+    check_range("vertices", arrays["vertices"], -largest, largest)
+    check_range("faces", arrays["faces"], 0, vertices - 1)
 
 
 def _decimated(

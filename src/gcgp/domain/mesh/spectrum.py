@@ -11,6 +11,7 @@ from scipy.sparse import csc_matrix, diags
 from scipy.sparse.linalg import eigsh
 
 from gcgp.domain.mesh.cache import cached
+from gcgp.domain.mesh.cache_file import check_layout, check_range
 from gcgp.domain.mesh.mesh import Mesh
 
 VERSION = 2
@@ -59,7 +60,30 @@ def laplace_beltrami(mesh: Mesh, eigenpairs: int = 100) -> Spectrum:
         raise ValueError(f"eigenpairs={eigenpairs!r} must be a whole number of at least 1")
     used = _vertices_with_area(mesh)
     parts = ("spectrum", VERSION, mesh.vertices, mesh.faces, int(eigenpairs))
-    return Spectrum(**cached(parts, lambda: _compute(mesh, used, int(eigenpairs))))
+    found = cached(
+        parts,
+        lambda: _compute(mesh, used, int(eigenpairs)),
+        lambda arrays: _check(arrays, len(used), min(int(eigenpairs), int(used.sum()))),
+    )
+    return Spectrum(**found)
+
+
+def _check(arrays: dict[str, np.ndarray], vertices: int, eigenpairs: int) -> None:
+    """Raise ValueError unless the arrays can be those of a spectrum."""
+    check_layout(
+        arrays,
+        {
+            "eigenvalues": (np.float64, (eigenpairs,)),
+            "eigenfunctions": (np.float64, (vertices, eigenpairs)),
+            "mass": (np.float64, (vertices,)),
+        },
+    )
+    largest = float(np.finfo(np.float64).max)
+    check_range("eigenvalues", arrays["eigenvalues"], 0, largest)
+    check_range("eigenfunctions", arrays["eigenfunctions"], -largest, largest)
+    check_range("mass", arrays["mass"], 0, largest)
+    if (np.diff(arrays["eigenvalues"]) < 0).any():
+        raise ValueError("eigenvalues are not in ascending order")
 
 
 def _compute(mesh: Mesh, used: Bool[np.ndarray, "V"], eigenpairs: int) -> dict[str, np.ndarray]:
