@@ -152,12 +152,12 @@ def test_missing_and_empty_files(write, tmp_path, ending):
         ("a.off", OFF[:-8], "5 lines for 4 vertices and 2 faces; the file is cut off"),
         ("a.off", OFF[:-3], "face 1 is '3 0 2'; the file is cut off or damaged"),
         ("a.off", OFF.replace("1 1 0\n", "1 1\n"), "vertex 2 has 2 coordinates"),
-        ("a.off", OFF.replace("3 0 2 3", "3 0 2 4"), r"a.off: mesh 'a': faces\[1\] is \[0, 2, 4\]"),
+        ("a.off", OFF.replace("3 0 2 3", "3 0 2 4"), "a.off: face 1 names vertex 4"),
         ("a.off", OFF.replace("1 1 0\n", "1 nan 0\n"), r"vertices\[2, 1\] is nan"),
         ("a.off", "OFF\n4 0 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n", "a.off: it holds no faces"),
         ("a.off", "PLY\n4 0 0\n", "first word is not OFF"),
         ("a.obj", "v 0 0 0\nv 1 0 0\n", "a.obj: it holds no faces"),
-        ("a.obj", "v 0 0 0\nv 1 0 0\nv 0 1 0\nf 0 1 2\n", r"faces\[0\] is \[-1, 0, 1\]"),
+        ("a.obj", "v 0 0 0\nv 1 0 0\nv 0 1 0\nf 0 1 2\n", "a.obj: face 0 names vertex 0"),
         ("a.obj", "v 0 0 0\nv 1 0 0\nf 1 2\n", "face 0 has 2 corners"),
         ("a.ply", PLY[:-8], "a.ply: 1 rows for 2 of element face; the file is cut off"),
         ("a.ply", PLY[:-3], "a.ply: face 1 has 2 corners"),
@@ -202,8 +202,10 @@ def test_saving_replaces_a_file_at_once(tmp_path, monkeypatch):
         save_mesh(dirty(), tmp_path / "mesh.txt")
 
 
-def test_without_trimesh(write, monkeypatch):
+def test_without_trimesh(write, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "trimesh", None)
+    mesh = load_mesh(write("a.ply", PLY))
+    assert len(mesh.faces) == 2
     with pytest.raises(ImportError, match=r"pip install 'gcgp\[meshes\]'"):
-        load_mesh(write("a.ply", PLY))
-    assert len(load_mesh(write("a.off", OFF)).faces) == 2
+        save_mesh(mesh, tmp_path / "b.ply")
+    save_mesh(mesh, tmp_path / "b.off")
