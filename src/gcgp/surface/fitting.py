@@ -27,6 +27,7 @@ from gcgp.inference.softmax import normal_draws
 from gcgp.inference.variational import Observed
 from gcgp.patches import Convolution
 from gcgp.surface.assembly import Draft, resolve_weightings
+from gcgp.surface.identical_patches import warn_if_identical
 from gcgp.surface.job import Job
 from gcgp.surface.learning import DEFAULT, State, Task, check_names, learn, names_to_learn
 from gcgp.surface.tuning import TrialLoss, tune
@@ -83,6 +84,8 @@ class Fitting:
         rows = order[: self._trial_size()]
         trial = job.everywhere(rows)
         drafts = self._drafts(trial.signals)
+        if job.ranks.rank == 0:
+            warn_if_identical(drafts, trial.signals)
         self._stage("lengthscales", unit="models tried")
         loss = self._trial_loss(trial, min(int(self.model.n_inducing), TRIAL_INDUCING))
         tuned = tune(drafts, self.model.lengthscale, self.model.location, loss)
