@@ -48,9 +48,10 @@ def distances(
     kind = POINT if front == "point" else LINE
     found = march_whole(mesh.surface, chosen, values, kind, float(radius))
     if len(chosen) == 1:
-        # A front over unfolded triangles can be a trifle shorter than the chord where the surface is rough.
+        # A front over unfolded triangles can be shorter than the chord where the surface is rough.
         chords = np.linalg.norm(mesh.vertices - mesh.vertices[chosen[0]], axis=1)
         found = np.maximum(found, values[0] + chords)
+        found[found > radius] = np.inf
     return found
 
 

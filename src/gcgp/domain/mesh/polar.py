@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from gcgp.domain.mesh.marching import LINE, POINT, march, room_for
-from gcgp.domain.mesh.surface import Surface, Tables
+from gcgp.domain.mesh.surface import Surface, Tables, length_between
 from gcgp.domain.mesh.tracing import sector_ends, trace
 
 SOURCES_AT_ONCE = 32
@@ -78,12 +78,9 @@ def _block(surface, sources, reach, rays, turning, first):  # type: ignore[no-un
         inside = 0
         for i in range(count):
             w = reached[i]
+            # A front over unfolded triangles can be shorter than the chord on rough surfaces.
+            distance[w] = max(distance[w], length_between(surface.vertices, v, w))
             if distance[w] <= reach:
-                # A front over unfolded triangles can be a trifle shorter than the chord on rough surfaces.
-                x = surface.vertices[v, 0] - surface.vertices[w, 0]
-                y = surface.vertices[v, 1] - surface.vertices[w, 1]
-                z = surface.vertices[v, 2] - surface.vertices[w, 2]
-                distance[w] = max(distance[w], np.sqrt(x * x + y * y + z * z))
                 within[inside] = w
                 inside += 1
             else:
