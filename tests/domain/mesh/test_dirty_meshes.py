@@ -324,13 +324,11 @@ def test_no_distance_exceeds_the_reach_on_crumpled_surfaces(seed):
     """Fronts over unfolded triangles can be shorter than the chord there, by up to half."""
     places = np.random.default_rng(seed).normal(size=(12, 3)) * [1, 1, 0.1]
     mesh = Mesh(places, icosphere(0).faces)
-    whole = mesh_chart(mesh, ["rho"], np.inf).coordinates["rho"]
     for step in np.linspace(0.3, 3, 20):
         reach = rounded_up(mesh, step)
         for coordinates in (["rho"], ["rho", "theta", "rays:3"]):
             chart = mesh_chart(mesh, coordinates, reach)
             assert chart.coordinates["rho"].max() <= reach
-            assert len(chart.neighbours) == (whole <= reach).sum()
         for v in range(12):
             for start in (0.0, 0.1):
                 found = distances(mesh, [v], starts=[start], radius=reach)
