@@ -15,6 +15,7 @@ CHECKED = [
     "gcgp.domain.chart",
     "gcgp.domain.graphs",
     "gcgp.domain.grids",
+    "gcgp.domain.reading",
     "gcgp.domain.signals",
     "gcgp.domain.mesh.cache",
     "gcgp.domain.mesh.cache_file",

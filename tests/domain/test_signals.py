@@ -442,3 +442,26 @@ def test_values_must_fit_their_meshes():
         Signals.on_meshes([[1.0] * 3] * 2, [FACE])
     with pytest.raises(ValueError, match="signal 0: values at"):
         Signals.on_meshes([[1.0, np.nan, 2.0]], [FACE])
+
+
+def masked(shape, place):
+    mask = np.zeros(shape, dtype=bool)
+    mask[place] = True
+    return np.ma.masked_array(np.ones(shape), mask)
+
+
+def test_masked_values_are_refused_and_masks_of_nothing_are_not():
+    advice = "is masked; fill masked values or leave them out"
+    with refused(f"image 1: values at [0, 2] {advice}"):
+        Signals.from_images(masked((3, 2, 4), (1, 0, 2)))
+    with refused(f"image 1: values at [0, 2] {advice}"):
+        Signals.from_images([np.ones((2, 4)), masked((2, 4), (0, 2))])
+    with refused(f"graph 1: values at [2] {advice}"):
+        Signals.from_graphs([np.ones(3), masked(3, 2)], [TRIANGLE] * 2)
+    with refused(f"signal 1: values at [2] {advice}"):
+        Signals.on_graph(masked((2, 3), (1, 2)), TRIANGLE)
+    with refused(f"graph 0: coordinates at [2, 1] {advice}"):
+        Signals.from_graphs([np.ones(3)], [TRIANGLE], None, [masked((3, 2), (2, 1))])
+    with refused(f"graph 0: edge_weights at [1] {advice}"):
+        Signals.from_graphs([np.ones(3)], [TRIANGLE], [masked(3, 1)])
+    assert len(Signals.from_images(np.ma.masked_array(np.ones((3, 2, 4)), mask=False))) == 3

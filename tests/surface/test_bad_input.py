@@ -23,7 +23,7 @@ def graphs(count=8, channels=1):
         (IMAGES, [1] * 8, r"one class only \(all 8 labels are 1\); need two"),
         (IMAGES, [0, 1, 0, 1, 0, 1, 0, np.nan], r"y\[7\] is nan"),
         (IMAGES, [[0], [1]] * 4, r"y\[0\] is \[0\], which is not hashable"),
-        (IMAGES, np.zeros((8, 2)), r"y: expected one label a signal, got shape \(8, 2\)"),
+        (IMAGES, np.zeros((8, 2)), r"y: expected one label per signal, got shape \(8, 2\)"),
         (IMAGES[0], LABELS, r"got a table of shape \(6, 6\)"),
         (
             np.where(np.arange(36).reshape(6, 6) == 9, np.nan, IMAGES),

@@ -11,9 +11,10 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from gcgp.domain.chart import Domains
-from gcgp.domain.graphs import Graphs, take_segments
+from gcgp.domain.graphs import take_segments
 from gcgp.domain.grids import Grids
 from gcgp.domain.mesh.mesh import Mesh
+from gcgp.domain.reading import as_array, as_channels, as_graphs, as_images, as_items, check_finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class Signals:
         >>> Signals.from_images([np.zeros((4, 4)), np.zeros((6, 5))]).vertex_counts.tolist()
         [16, 30]
         """
-        items = _image_items(images)
+        items = as_images(images)
         if not items:
             raise ValueError("images: the set is empty (0 signals)")
         shapes = np.array([image.shape[:2] for image in items], dtype=np.int64)
@@ -68,8 +69,14 @@ class Signals:
         >>> Signals.from_graphs([[1.0, 2.0, 3.0]], [triangle]).vertex_counts.tolist()
         [3]
         """
-        items = [_as_channels(item, f"graph {i}") for i, item in enumerate(values)]
-        graphs = _checked_graphs([len(item) for item in items], edges, edge_weights, coordinates)
+        advice = "; for N signals on one graph use Signals.on_graph(values, edges)"
+        items = [as_channels(item, f"graph {i}") for i, item in enumerate(as_items(values, "values", advice))]
+        graphs = as_graphs(
+            [len(item) for item in items],
+            as_items(edges, "edges", advice),
+            None if edge_weights is None else as_items(edge_weights, "edge_weights"),
+            None if coordinates is None else as_items(coordinates, "coordinates"),
+        )
         return _assembled(items, graphs, np.arange(len(items)))
 
     @classmethod
@@ -85,11 +92,11 @@ class Signals:
         >>> Signals.on_graph(np.zeros((10, 3)), [[0, 1], [1, 2]]).vertex_counts.tolist()[:2]
         [3, 3]
         """
-        stack = np.asarray(values)
+        stack = as_array(values, "values", stacked="signal")
         if stack.ndim not in (2, 3):
             raise ValueError(f"values: expected shape [N, V] or [N, V, d], got {stack.shape}")
-        items = [_as_channels(item, f"signal {i}") for i, item in enumerate(stack)]
-        graphs = _checked_graphs(
+        items = [as_channels(item, f"signal {i}") for i, item in enumerate(stack)]
+        graphs = as_graphs(
             [stack.shape[1]],
             [edges],
             None if edge_weights is None else [edge_weights],
@@ -108,7 +115,7 @@ class Signals:
         """
         from gcgp.domain.mesh.meshes import Meshes
 
-        items = [_as_channels(item, f"signal {i}") for i, item in enumerate(values)]
+        items = [as_channels(item, f"signal {i}") for i, item in enumerate(as_items(values, "values"))]
         if len(items) != len(meshes):
             raise ValueError(f"values: {len(items)} items for {len(meshes)} meshes")
         for i, (item, mesh) in enumerate(zip(items, meshes, strict=True)):
@@ -206,41 +213,6 @@ def _span(low: int, high: int) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _image_items(images: ArrayLike | Sequence[ArrayLike]) -> list[np.ndarray]:
-    if isinstance(images, np.ndarray) or hasattr(images, "__array__"):
-        stack = np.asarray(images)
-        if stack.ndim not in (3, 4):
-            raise ValueError(f"images: expected shape [N, H, W] or [N, H, W, C], got {stack.shape}")
-        return list(_as_float(stack, "images"))
-    items = [_as_float(_array(image, f"image {i}"), f"image {i}") for i, image in enumerate(images)]  # type: ignore[arg-type]
-    for i, image in enumerate(items):
-        if image.ndim not in (2, 3):
-            raise ValueError(f"image {i}: expected shape [H, W] or [H, W, C], got {image.shape}")
-    return items
-
-
-def _as_float(array: np.ndarray, item: str) -> np.ndarray:
-    if array.dtype.kind in "fiub":
-        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
-    raise ValueError(f"{item}: values must be real numbers, got dtype {array.dtype}")
-
-
-def _array(item: ArrayLike, name: str) -> np.ndarray:
-    try:
-        return np.asarray(item)
-    except ValueError as error:
-        raise ValueError(f"{name}: values are no rectangular array") from error
-
-
-def _as_channels(item: ArrayLike, name: str) -> Float[np.ndarray, "vertices channels"]:
-    values = _array(item, name)
-    if values.ndim not in (1, 2):
-        raise ValueError(f"{name}: values must have shape [V] or [V, d], got {values.shape}")
-    return _as_float(values, name).reshape(
-        len(values), -1 if values.size else max(values.shape[1:], default=1)
-    )
-
-
 def _assembled(items: list[np.ndarray], domains: Domains, domain_of: np.ndarray) -> Signals:
     """The set of all items, once every value has been checked."""
     if not items:
@@ -254,92 +226,3 @@ def _assembled(items: list[np.ndarray], domains: Domains, domain_of: np.ndarray)
     offsets = np.concatenate([[0], np.cumsum([len(item) for item in items])])
     check_finite(values, offsets, "values")
     return Signals(values, offsets, domains, domain_of)
-
-
-def check_finite(array: np.ndarray, offsets: np.ndarray, field: str, item: str = "signal") -> None:
-    """Raise a ValueError that names the first place that is NaN or infinite."""
-    if np.isfinite(array).all():
-        return
-    place = np.argwhere(~np.isfinite(array))[0]
-    index = int(np.searchsorted(offsets, place[0], side="right") - 1)
-    within = [int(place[0] - offsets[index]), *map(int, place[1:])]
-    raise ValueError(f"{item} {index}: {field} at {within} is {array[tuple(place)]}; it must be finite")
-
-
-def _checked_graphs(
-    vertex_counts: Sequence[int],
-    edges: Sequence[ArrayLike],
-    edge_weights: Sequence[ArrayLike] | None,
-    coordinates: Sequence[ArrayLike] | None,
-) -> Graphs:
-    for field, given in (("edges", edges), ("edge_weights", edge_weights), ("coordinates", coordinates)):
-        if given is not None and len(given) != len(vertex_counts):
-            raise ValueError(f"{field}: {len(given)} items for {len(vertex_counts)} graphs")
-    if not vertex_counts:
-        raise ValueError("signals: the set is empty (0 signals)")
-    edge_items = [_checked_edges(item, i, vertex_counts[i]) for i, item in enumerate(edges)]
-    edge_offsets = np.concatenate([[0], np.cumsum([len(item) for item in edge_items])]).astype(np.int64)
-    vertex_offsets = np.concatenate([[0], np.cumsum(vertex_counts)]).astype(np.int64)
-    return Graphs(
-        vertex_offsets,
-        np.concatenate(edge_items),
-        edge_offsets,
-        None if edge_weights is None else _checked_weights(edge_weights, edge_offsets),
-        None if coordinates is None else _checked_coordinates(coordinates, vertex_offsets),
-    )
-
-
-def _checked_weights(
-    items: Sequence[ArrayLike], edge_offsets: Int[np.ndarray, "graphs_plus_1"]
-) -> Float[np.ndarray, "total_edges"]:
-    lengths = [np.asarray(item, dtype=np.float64).reshape(-1) for item in items]
-    for i, expected in enumerate(np.diff(edge_offsets)):
-        if len(lengths[i]) != expected:
-            raise ValueError(f"graph {i}: {len(lengths[i])} edge_weights for {expected} edges")
-    weights = np.concatenate(lengths)
-    check_finite(weights, edge_offsets, "edge_weights", "graph")
-    if (weights < 0).any():
-        place = int(np.argmax(weights < 0))
-        graph = int(np.searchsorted(edge_offsets, place, side="right") - 1)
-        raise ValueError(
-            f"graph {graph}: edge_weights[{place - edge_offsets[graph]}] is {weights[place]}; "
-            "a length cannot be negative"
-        )
-    return weights
-
-
-def _checked_coordinates(
-    items: Sequence[ArrayLike], vertex_offsets: Int[np.ndarray, "graphs_plus_1"]
-) -> Float[np.ndarray, "total_vertices k"]:
-    places = [np.asarray(item, dtype=np.float64) for item in items]
-    for i, (place, expected) in enumerate(zip(places, np.diff(vertex_offsets), strict=True)):
-        if place.ndim != 2:
-            raise ValueError(f"graph {i}: coordinates must have shape [V, k], got {place.shape}")
-        if len(place) != expected:
-            raise ValueError(f"graph {i}: {len(place)} coordinates for {expected} values")
-        if place.shape[-1] != places[0].shape[-1]:
-            raise ValueError(
-                f"graph {i}: coordinates have {place.shape[-1]} dimensions, "
-                f"those of graph 0 {places[0].shape[-1]}"
-            )
-    locations = np.concatenate(places)
-    check_finite(locations, vertex_offsets, "coordinates", "graph")
-    return locations
-
-
-def _checked_edges(item: ArrayLike, graph: int, vertices: int) -> Int[np.ndarray, "edges 2"]:
-    edges = np.asarray(item)
-    if edges.size == 0:
-        return np.zeros((0, 2), dtype=np.int64)
-    if edges.ndim != 2 or edges.shape[1] != 2:
-        raise ValueError(f"graph {graph}: edges must have shape [E, 2], got {edges.shape}")
-    if edges.dtype.kind not in "iu":
-        raise ValueError(f"graph {graph}: edges must be whole numbers, got dtype {edges.dtype}")
-    outside = (edges < 0) | (edges >= vertices)
-    if outside.any():
-        place = int(np.argmax(outside.any(axis=1)))
-        raise ValueError(
-            f"graph {graph}: edges[{place}] is {edges[place].tolist()}, "
-            f"but its vertices are 0 to {vertices - 1}"
-        )
-    return edges.astype(np.int64, copy=False)

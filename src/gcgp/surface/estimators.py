@@ -325,6 +325,11 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         predicted = self.intercept_ + mean[:, 0].numpy()
         return (predicted, (variance[:, 0] + self.noise_).sqrt().numpy()) if return_std else predicted
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of the predicted means; targets may be given as to `fit`."""
+        signals = self._input(X)
+        return float(super().score(signals, as_targets(y, len(signals)), sample_weight))
+
     def _choose(
         self, statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point], ranks: Ranks
     ) -> Choice[GaussianRegression]:

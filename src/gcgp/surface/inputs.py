@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from numbers import Real
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 
 from gcgp.domain import Graphs, Mesh, Signals
+from gcgp.domain.reading import is_missing, tensor_array
 
 
 def as_signals(X: Any) -> Signals:
@@ -76,7 +80,7 @@ def encode_labels(y: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
     labels = labels_of(y)
     check_length(labels, count)
     if labels.dtype.kind != "O":
-        if labels.dtype.kind in "fc" and not np.isfinite(labels).all():
+        if labels.dtype.kind in "fc" and not np.isfinite(labels).all():  # infinite: NaN is missing
             place = int(np.argmin(np.isfinite(labels)))
             raise ValueError(f"y[{place}] is {labels[place]}; a label must be finite")
         classes, codes = np.unique(labels, return_inverse=True)
@@ -106,19 +110,54 @@ def encode_labels(y: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def labels_of(y: Any) -> np.ndarray:
-    """Labels as a one-dimensional array; a list of tuples stays a list of tuples."""
+    """Labels as a one-dimensional array; a list of tuples stays a list of tuples.
+
+    Tensors and arrays of one element, alone or in a list, are the number they hold. A missing label (None,
+    NaN, pandas' NA, masked) is a ValueError that names its signal.
+    """
+    if y is None:
+        raise ValueError("y: labels are required, got None")
+    listed = hasattr(y, "__array__") or isinstance(y, Iterable)
+    if not listed or isinstance(y, (str, bytes, Mapping, AbstractSet)) or scipy.sparse.issparse(y):
+        raise TypeError(f"y: expected a list or array of labels, got {type(y).__name__}")
+    texts: tuple[type, ...] = (str,)
     if hasattr(y, "__array__"):
-        array = np.asarray(y)
+        array = tensor_array(y) if isinstance(y, torch.Tensor) else np.asanyarray(y)
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.ndim != 1:
-            raise ValueError(f"y: expected one label a signal, got shape {array.shape}")
-        return array
-    items = list(y)
-    for kinds in (str, bool, (int, float, np.number)):
+            raise ValueError(f"y: expected one label per signal, got shape {array.shape}")
+        if array.dtype.kind != "O":
+            lost = np.ma.getmaskarray(array) | (np.isnan(array) if array.dtype.kind in "fcmM" else False)
+            if lost.any():
+                raise _no_label(array, int(np.argmax(lost)))
+            return np.asarray(array)
+        texts = ()  # texts in an array of objects, such as a pandas column, stay objects
+        y = array
+    items = [_one_label(item, i) for i, item in enumerate(y)]
+    for i, item in enumerate(items):
+        if is_missing(item):
+            raise _no_label(items, i)
+    for kinds in (texts, (bool, np.bool_), (int, float, np.number)):
         if all(isinstance(item, kinds) for item in items):
             return np.asarray(items)
     return object_array(items)
+
+
+def _one_label(item: Any, number: int) -> Any:
+    """The number that a tensor or array of one element holds; anything else as it is."""
+    if not isinstance(item, (torch.Tensor, np.ndarray)) or item is np.ma.masked:
+        return item
+    array = tensor_array(item) if isinstance(item, torch.Tensor) else item
+    if array.size != 1:
+        raise ValueError(f"y[{number}] has shape {array.shape}: expected one label per signal")
+    return array.reshape(-1)[0]
+
+
+def _no_label(labels: Any, number: int) -> ValueError:
+    label = labels[number]
+    text = "masked" if label is np.ma.masked else str(label)
+    return ValueError(f"y[{number}] is {text}: signal {number} has no label")
 
 
 def object_array(items: Sequence[Any]) -> np.ndarray:
@@ -133,10 +172,11 @@ def as_targets(y: Any, count: int) -> np.ndarray:
     """Regression targets `[N]` in float64."""
     targets = labels_of(y)
     check_length(targets, count)
-    try:
-        targets = targets.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"y: targets must be real numbers, got {targets[0]!r} … ({error})") from error
+    if targets.dtype.kind not in "fiub":
+        for i, target in enumerate(targets):
+            if not isinstance(target, Real):
+                raise ValueError(f"y[{i}] is {target!r}; targets must be real numbers")
+    targets = targets.astype(np.float64)
     if not np.isfinite(targets).all():
         place = int(np.argmin(np.isfinite(targets)))
         raise ValueError(f"y[{place}] is {targets[place]}; it must be finite")
