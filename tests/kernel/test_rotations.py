@@ -103,7 +103,7 @@ def test_exponents_for_all_turns_at_once_are_those_of_the_turned_patches(turns, 
     lengthscale = torch.cat(
         [torch.full((turns,), s) for s in (0.7, 1.9)] + [torch.full((fixed,), 1.3)]
     ).double()
-    actual = Correlation.of(x, y, lengthscale, rotations).exponents(slice(1, 4), slice(0, 3))
+    actual = Correlation.of(x, y, y.mean(dim=0), lengthscale, rotations).exponents(slice(1, 4), slice(0, 3))
     for s in range(turns):
         offsets = (x[1:4, None] - y[None, :3][..., rotations[s]]) / lengthscale
         torch.testing.assert_close(actual[s], -0.5 * offsets.square().sum(-1))
@@ -112,9 +112,9 @@ def test_exponents_for_all_turns_at_once_are_those_of_the_turned_patches(turns, 
 def test_rotations_that_are_no_rings_have_no_quick_way():
     x = torch.randn(3, 4)
     swap = torch.tensor([[0, 1, 2, 3], [1, 0, 2, 3], [0, 1, 3, 2]])
-    assert Correlation.of(x, x, torch.ones(()), swap) is None
-    assert Correlation.of(x, x, torch.tensor([1.0, 2.0, 1.0, 1.0]), angular_rotations(1, 4)) is None
-    assert Correlation.of(x, x, torch.ones(()), angular_rotations(4, 1)) is None
+    assert Correlation.of(x, x, x[0], torch.ones(()), swap) is None
+    assert Correlation.of(x, x, x[0], torch.tensor([1.0, 2.0, 1.0, 1.0]), angular_rotations(1, 4)) is None
+    assert Correlation.of(x, x, x[0], torch.ones(()), angular_rotations(4, 1)) is None
 
 
 @pytest.mark.parametrize("rows", [3, 5, 64])

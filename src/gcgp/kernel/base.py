@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import gpytorch
 import torch
@@ -68,12 +69,21 @@ def on_device(kernel: Kernel, device: torch.device) -> Kernel:
     """The kernel, or a copy of it there, whose gradients come back to the parameters of the original."""
     if all(tensor.device == device for tensor in (*kernel.parameters(), *kernel.buffers())):
         return kernel
-    copied = copy.deepcopy(kernel).to(device)
+    return _copied(kernel, device)
+
+
+def doubled(kernel: Kernel) -> Kernel:
+    """A copy of the kernel in float64, whose gradients come back to the parameters of the original."""
+    return _copied(kernel, torch.float64)
+
+
+def _copied(kernel: Kernel, to: torch.device | torch.dtype) -> Kernel:
+    copied = copy.deepcopy(kernel).to(to)
     for path, parameter in kernel.named_parameters():
         *owners, name = path.split(".")
         module = copied.get_submodule(".".join(owners))
         del module._parameters[name]
-        setattr(module, name, parameter.to(device))
+        setattr(module, name, parameter.to(to))
     return copied
 
 
@@ -91,17 +101,33 @@ class DistanceForm:
 
 def distance_form(kernel: Kernel) -> DistanceForm | None:
     """The fused form of an RBF or Matérn kernel, scaled or not; None for any other kernel."""
+    return None if kernel.active_dims is not None else _form_of_columns(kernel)
+
+
+def _form_of_columns(kernel: Kernel) -> DistanceForm | None:
+    """The fused form of a kernel of columns that have been selected already."""
     scale: Tensor | float = 1.0
-    while isinstance(kernel, ScaleKernel) and kernel.active_dims is None and not kernel.batch_shape:
+    while type(kernel) is ScaleKernel and not kernel.batch_shape:
         scale = scale * kernel.outputscale
         kernel = kernel.base_kernel
-    if kernel.active_dims is not None or kernel.batch_shape:
+    if kernel.batch_shape:
         return None
     if type(kernel) is RBFKernel:
         return DistanceForm(kernel.lengthscale[0], scale, None)
     if type(kernel) is MaternKernel:
         return DistanceForm(kernel.lengthscale[0], scale, _matern(kernel.nu), kernel.nu == 0.5)
     return None
+
+
+def is_function_of_distance(kernel: Kernel) -> bool:
+    """Whether `evaluate` computes the kernel itself: RBF, Matérn, their sums, products and multiples."""
+    if kernel.batch_shape:
+        return False
+    if type(kernel) in (AdditiveKernel, ProductKernel):
+        return all(map(is_function_of_distance, kernel.kernels))
+    if type(kernel) in (ScaleKernel, RotationPooled):
+        return is_function_of_distance(kernel.base_kernel)
+    return _form_of_columns(kernel) is not None
 
 
 def _matern(nu: float) -> Callable[[Tensor], Tensor]:
@@ -118,35 +144,60 @@ def _matern(nu: float) -> Callable[[Tensor], Tensor]:
 
 
 def evaluate(
-    kernel: Kernel, x: Float[Tensor, "*batch a dim"], y: Float[Tensor, "*batch b dim"]
+    kernel: Kernel, x: Float[Tensor, "*batch a dim"], y: Float[Tensor, "*batch b dim"], *, exact: bool = False
 ) -> Float[Tensor, "*batch a b"]:
-    """k_g(x, y) as a dense matrix, in the inputs' precision."""
-    form = distance_form(kernel)
-    if form is None:
+    """k_g(x, y) as a dense matrix, in the inputs' precision.
+
+    `exact` computes distances by differences of coordinates instead of a matrix product.
+    """
+    if type(kernel) is RotationPooled:
+        return kernel.pooled(evaluate(kernel.base_kernel, x, kernel.turned(y), exact=exact))
+    if not is_function_of_distance(kernel):
         # A sum is taken apart here: GPyTorch may factorise a part, which adds jitter to it.
-        plain = kernel.active_dims is None and not kernel.batch_shape
-        if plain and type(kernel) is AdditiveKernel:
-            return torch.stack([evaluate(part, x, y) for part in kernel.kernels]).sum(dim=0)
-        if type(kernel) is RotationPooled:
-            return kernel.pooled(evaluate(kernel.base_kernel, x, kernel.turned(y)))
-        if plain and type(kernel) is ScaleKernel:
-            return evaluate(kernel.base_kernel, x, y) * kernel.outputscale
+        if type(kernel) is AdditiveKernel and not kernel.batch_shape:
+            return torch.stack([evaluate(part, x, y, exact=exact) for part in kernel.kernels]).sum(dim=0)
+        if type(kernel) is ScaleKernel and kernel.active_dims is None and not kernel.batch_shape:
+            return evaluate(kernel.base_kernel, x, y, exact=exact) * kernel.outputscale
         with gpytorch.settings.lazily_evaluate_kernels(False):
-            return kernel(x, y).to_dense()
+            return kernel(y, x).to_dense().mT  # GPyTorch centres on its first argument
+    if kernel.active_dims is not None:
+        x, y = x[..., kernel.active_dims], y[..., kernel.active_dims]
+    return _function_of_distance(kernel, x, y, exact)
+
+
+def _function_of_distance(kernel: Kernel, x: Tensor, y: Tensor, exact: bool) -> Tensor:
+    """The value of a kernel of columns that have been selected already."""
+    if type(kernel) is AdditiveKernel:
+        return torch.stack([evaluate(part, x, y, exact=exact) for part in kernel.kernels]).sum(dim=0)
+    if type(kernel) is ProductKernel:
+        return reduce(torch.mul, [evaluate(part, x, y, exact=exact) for part in kernel.kernels])
+    form = _form_of_columns(kernel)
+    if form is None:
+        return _function_of_distance(kernel.base_kernel, x, y, exact) * kernel.outputscale
     lengthscale = form.lengthscale.to(x.dtype)
     x, y = x / lengthscale, y / lengthscale
-    squared = exact_squared_distances(x, y) if form.kink else squared_distances(x, y)
+    squared = exact_squared_distances(x, y) if form.kink or exact else squared_distances(x, y)
     h = form.of_squared_distance
     value = torch.exp(-0.5 * squared) if h is None else h(squared)
     return value * form.scale
 
 
+LARGEST_COORDINATE = {torch.float32: 1e17, torch.float64: 1e150}
+"""Coordinates in lengthscales are limited to this, so that sums of their squares stay finite."""
+
+
+def limited(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Coordinates in lengthscales, so far as their squares can be summed."""
+    largest = LARGEST_COORDINATE[x.dtype]
+    return x.clamp(-largest, largest)
+
+
 def squared_distances(
     x: Float[Tensor, "*batch a dim"], y: Float[Tensor, "*batch b dim"]
 ) -> Float[Tensor, "*batch a b"]:
-    """|x − y|², never negative; the rows are centred first, which keeps float32 accurate."""
+    """|x − y|², never negative; the rows are centred on the mean of y, which keeps float32 accurate."""
     centre = y.mean(dim=-2, keepdim=True).detach()
-    x, y = x - centre, y - centre
+    x, y = limited(x - centre), limited(y - centre)
     norms = x.square().sum(dim=-1, keepdim=True) + y.square().sum(dim=-1)[..., None, :]
     return (norms - 2 * (x @ y.transpose(-1, -2))).clamp_min(0.0)
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gcgp.kernel.base import distance_form, evaluate
+from gcgp.kernel.base import LARGEST_COORDINATE, distance_form, evaluate
 from gcgp.kernel.workers import in_order, scratch, shares
 from gcgp.patches import Patches
 
@@ -53,15 +53,26 @@ class Blocks:
     """Like `values`, but their logarithms, if the kernel is an exponential of a product."""
 
     @classmethod
-    def of(cls, kernel: Kernel, x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]) -> Blocks:
-        """Blocks of a kernel, the quick ones where it is a smooth function of distance without gradients."""
+    def of(
+        cls,
+        kernel: Kernel,
+        x: Float[Tensor, "P dim"],
+        y: Float[Tensor, "Q dim"],
+        centre: Float[Tensor, "*rows dim"],
+        exact: bool = False,
+    ) -> Blocks:
+        """Blocks of a kernel, the quick ones where it is a smooth function of distance without gradients.
+
+        `centre` is subtracted from the rows of both, for accuracy: one for all, or one per row of x and y.
+        `exact` computes distances by differences of coordinates.
+        """
         form = distance_form(kernel)
         recomputed = torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *kernel.parameters()))
-        if form is None or form.kink or recomputed:
-            return cls(lambda a, b: evaluate(kernel, x[a], y[b]), 1.0, recomputed)
+        if form is None or form.kink or recomputed or exact:
+            return cls(lambda a, b: evaluate(kernel, x[a], y[b], exact=exact), 1.0, recomputed)
         lengthscale = form.lengthscale.detach().to(x)
-        left = scaled(x, y, lengthscale)
-        right = left if y is x else scaled(y, y, lengthscale)
+        left = scaled(x, centre, lengthscale)
+        right = left if y is x else scaled(y, centre, lengthscale)
         scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
         return cls.of_products(left, right, form.of_squared_distance, scale)
 
@@ -84,7 +95,9 @@ class Blocks:
 
         def values(a: Rows, b: Rows) -> Tensor:
             product = exponents(a, b)
-            return product.exp_() if of_squared_distance is None else of_squared_distance(product.mul_(-2.0))
+            if of_squared_distance is None:
+                return product.clamp_max_(0.0).exp_()
+            return of_squared_distance(product.mul_(-2.0))
 
         return cls(values, scale, exponents=exponents if of_squared_distance is None else None)
 
@@ -170,12 +183,15 @@ def _add_segments(
 
 
 def scaled(
-    x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"], lengthscale: Float[Tensor, "..."]
+    x: Float[Tensor, "P dim"], centre: Float[Tensor, "*rows dim"], lengthscale: Float[Tensor, "..."]
 ) -> Float[Tensor, "P dim_plus_2"]:
-    """x around the mean of y, over the lengthscale; then 1; then minus half the squared norm of that."""
+    """x around the centre, over the lengthscale; then 1; then minus half the squared norm of that."""
     dim, x, lengthscale = x.shape[1], x.detach(), lengthscale.detach()
     rows = x.new_ones(len(x), dim + 2)
     own = rows[:, :dim]
-    torch.addcmul(-y.detach().mean(dim=0) / lengthscale, x, (1 / lengthscale).expand(dim), out=own)
+    torch.sub(x, centre.detach().to(x), out=own)
+    own.div_(lengthscale)
+    largest = LARGEST_COORDINATE[x.dtype]
+    own.clamp_(-largest, largest)
     torch.mul(torch.linalg.vecdot(own, own), -0.5, out=rows[:, dim + 1])
     return rows

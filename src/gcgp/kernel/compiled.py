@@ -18,7 +18,7 @@ ROWS_IN_FLOAT32 = 16
 LOG2_E = np.float32(1.4426950408889634)
 LEAST = np.float32(-87.0)
 """Below this exp(x) is no ordinary float32; such values count as exp(−87) = 2e-38."""
-ONE, HALF = np.float32(1), np.float32(0.5)
+ZERO, HALF = np.float32(0), np.float32(0.5)
 # 2^r on [−½, ½] by the polynomial of least relative error, which is 7.5e-8.
 C0, C1, C2 = np.float32(1.00000007), np.float32(0.69314697), np.float32(0.2402212)
 C3, C4, C5 = np.float32(0.05550713), np.float32(0.00967554), np.float32(0.00132765)
@@ -36,8 +36,8 @@ def with_bits(typing_context, bits):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def exponential(x):  # type: ignore[no-untyped-def]
-    """exp(x) in float32, by instructions that compilers make vectors of."""
-    z = max(x, LEAST) * LOG2_E
+    """exp(x) in float32 of x ≤ 0 (or 1, if rounding made x > 0), by instructions that vectorize."""
+    z = min(max(x, LEAST), ZERO) * LOG2_E
     n = np.floor(z + HALF)
     r = z - n
     part = C0 + r * (C1 + r * (C2 + r * (C3 + r * (C4 + r * C5))))

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gcgp.kernel.base import limited
+
 
 @dataclass(frozen=True)
 class Correlation:
@@ -28,6 +30,7 @@ class Correlation:
         cls,
         x: Float[Tensor, "P dim"],
         y: Float[Tensor, "Q dim"],
+        centre: Float[Tensor, "*rows dim"],
         lengthscale: Float[Tensor, "..."],
         rotations: Int[Tensor, "J dim"],
     ) -> Correlation | None:
@@ -43,9 +46,10 @@ class Correlation:
         even = torch.allclose(scale[rings], scale[first][:, None])
         if not in_rings or not even or len(first) * turns + int(fixed.sum()) != dim:
             return None
-        centre = y.mean(dim=0)
-        centre[rings] = centre[rings].mean(dim=1, keepdim=True)
-        x, y = (x - centre) / scale, (y - centre) / scale
+        # A centre that is the same for all turns.
+        even_centre = centre.clone()
+        even_centre[..., rings] = centre[..., rings].mean(dim=-1, keepdim=True)
+        x, y = limited((x - even_centre) / scale), limited((y - even_centre) / scale)
         plain = torch.full((len(x), 1), float(turns), dtype=x.dtype)
         left = [*_components(x[:, rings], mirrored=True)]
         right = [*_components(y[:, rings], mirrored=False)]

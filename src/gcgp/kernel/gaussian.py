@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.kernel.blocks import Blocks, add_exponentials, block_elements, compiled, cut, scaled
+from gcgp.kernel.precision import signal_means
 from gcgp.kernel.workers import in_order, shares
 from gcgp.patches import Patches
 
@@ -35,7 +36,7 @@ class GaussianSums(torch.autograd.Function):
     ) -> Float[Tensor, "N M"]:
         """The sums, by signals."""
         ctx.save_for_backward(x, m, y, lengthscale, offsets)
-        left, right = scaled(x, y, lengthscale), scaled(y, y, lengthscale)
+        left, right = (scaled(rows, y.mean(dim=0), lengthscale) for rows in (x, y))
         patches = Patches(x.detach(), m.detach(), offsets, torch.arange(len(x)))
         return Blocks.of_products(left, right).sums(patches, slice(None), len(y))
 
@@ -49,7 +50,7 @@ class GaussianSums(torch.autograd.Function):
         """
         x, m, y, lengthscale, offsets = ctx.saved_tensors
         for_x, for_m, for_y, for_lengthscale, _ = ctx.needs_input_grad
-        left, right = scaled(x, y, lengthscale), scaled(y, y, lengthscale)
+        left, right = (scaled(rows, y.mean(dim=0), lengthscale) for rows in (x, y))
         blocks = Blocks.of_products(left, right)
         signal_of = Patches(x, m, offsets, torch.arange(len(x))).signal_of
         x, y, x_and_one, y_and_one = left[:, :-2], right[:, :-2], left[:, :-1], right[:, :-1]
@@ -105,7 +106,9 @@ class GaussianDoubleSums(torch.autograd.Function):
         offsets: Int[Tensor, "N_plus_1"],
     ) -> Float[Tensor, "N"]:
         """The sums, by signals."""
-        left, m = scaled(x, x, x.new_ones(1)), m.detach()
+        whole = Patches(x.detach(), m.detach(), offsets, torch.arange(len(x)))
+        signal_of, m = whole.signal_of, m.detach()
+        left = scaled(x, signal_means(whole)[signal_of], x.new_ones(1))
         x = left[:, :-2]
         blocks, counts = Blocks.of_products(left, left), offsets.diff()
         large = counts * counts > block_elements(x)
@@ -137,7 +140,6 @@ class GaussianDoubleSums(torch.autograd.Function):
             pass
         for n in rest:
             _add_large_moments(blocks, weighted, int(offsets[n]), int(offsets[n + 1]), moments)
-        signal_of = Patches(x, m, offsets, torch.arange(len(x))).signal_of
         out.index_add_(0, signal_of, (m * moments[:, -1]).double())
         ctx.save_for_backward(x, m, signal_of, moments)
         return out.to(x.dtype)
@@ -154,7 +156,10 @@ class GaussianDoubleSums(torch.autograd.Function):
 def padded(
     offsets: Int[Tensor, "N_plus_1"], signals: Int[Tensor, "n"], elements: int
 ) -> Iterator[tuple[Int[Tensor, "b"], Int[Tensor, "b P"], Tensor]]:
-    """Batches of signals, sorted by size: their rows, and which of these are not just filling."""
+    """Batches of signals, sorted by size: their rows, and which of these are not just filling.
+
+    A signal is filled up with its own first row, so that no signal sees rows of another.
+    """
     starts, counts = offsets[signals], offsets.diff()[signals]
     sizes = counts.tolist()
     start = sum(size == 0 for size in sizes)
@@ -164,7 +169,8 @@ def padded(
             stop += 1
         place = torch.arange(sizes[stop - 1])
         inside = place < counts[start:stop, None]
-        yield signals[start:stop], torch.where(inside, starts[start:stop, None] + place, 0), inside
+        rows = starts[start:stop, None] + torch.where(inside, place, 0)
+        yield signals[start:stop], rows, inside
         start = stop
 
 
@@ -176,7 +182,9 @@ def _small_sums(
     weights = torch.where(inside, m[rows], 0)
     exponents = blocks.exponents(rows, rows)
     if not compiled(exponents):
-        return ((exponents.exp_() @ weights[..., None])[..., 0] * weights).sum(dim=-1).double()
+        return (
+            ((exponents.clamp_max_(0.0).exp_() @ weights[..., None])[..., 0] * weights).sum(dim=-1).double()
+        )
     from gcgp.kernel.compiled import symmetric_sums
 
     out = torch.empty(len(rows), dtype=torch.float64)
@@ -216,7 +224,7 @@ def _large_sums(
                 add_exponentials(exponents, m[a], torch.zeros(len(exponents), dtype=torch.int64), sums)
                 total = sums[0] @ m[b].double()
             else:
-                total = (m[a] @ (exponents.exp_() @ m[b])).double()
+                total = (m[a] @ (exponents.clamp_max_(0.0).exp_() @ m[b])).double()
             totals[k] = totals.get(k, 0.0) + (total if a == b else 2 * total)
         return totals
 
@@ -261,6 +269,6 @@ def _weigh_exponentials(
         arrays = (exponents, gradient, signal_of, m, sums)
         weigh_exponentials(*(array.numpy() for array in arrays))
         return
-    exponents.exp_().mul_(gradient[signal_of])
+    exponents.clamp_max_(0.0).exp_().mul_(gradient[signal_of])
     torch.sum(exponents, dim=1, out=sums)
     exponents.mul_(m[:, None])

@@ -9,17 +9,19 @@ memory never grows with the number of kernel values.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gcgp.kernel.base import distance_form, prior_variance
+from gcgp.kernel.base import distance_form, doubled, is_function_of_distance, prior_variance
 from gcgp.kernel.blocks import Blocks, block_elements, by_hand, segments
 from gcgp.kernel.gaussian import GaussianDoubleSums, GaussianSums, padded
+from gcgp.kernel.precision import coarse_signals, signal_means, wide_signals
 from gcgp.kernel.rotations import RotationPooled
 from gcgp.kernel.turned import Turning
 from gcgp.patches import Patches
@@ -27,34 +29,67 @@ from gcgp.patches import Patches
 
 def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
     """Kuf transposed: for each signal and inducing patch, Σ_v m_v k_g(Z[v], U)."""
+    coarse = coarse_signals(kernel, patches, inducing)
+    if bool(coarse.any()):
+        return _apart(
+            coarse,
+            patches,
+            lambda part: _kfu(kernel, part, inducing),
+            partial(_precise_kfu, kernel, inducing),
+        )
+    return _kfu(kernel, patches, inducing)
+
+
+def _kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
+    """`kfu` of signals for which products of their dtype are accurate."""
+    centre = inducing.detach().mean(dim=0)
     if type(kernel) is RotationPooled:
-        turning = Turning.of(kernel, patches.values, inducing)
+        turning = Turning.of(kernel, patches.values, inducing, centre)
         if turning is None or patches.multiplicity.requires_grad:
-            return kernel.pooled(kfu(kernel.base_kernel, patches, kernel.turned(inducing)))
+            return kernel.pooled(_kfu(kernel.base_kernel, patches, kernel.turned(inducing)))
         return turning.sums(patches)
     form = distance_form(kernel)
     if form is not None and form.of_squared_distance is None and by_hand(inducing):
         lengthscale = form.lengthscale.to(inducing)
         m, offsets = patches.multiplicity, patches.offsets
         return GaussianSums.apply(patches.values, m, inducing, lengthscale, offsets) * form.scale
-    blocks = Blocks.of(kernel, patches.values, inducing)
+    blocks = Blocks.of(kernel, patches.values, inducing, centre)
     return blocks.sums(patches, slice(None), len(inducing)) * blocks.scale
+
+
+def _precise_kfu(kernel: Kernel, inducing: Float[Tensor, "M dim"], patches: Patches) -> Float[Tensor, "N M"]:
+    """`kfu` in float64 or, if it is float64 already, by differences of coordinates."""
+    if patches.values.dtype == torch.float32:
+        return kfu(doubled(kernel), patches.double(), inducing.double()).to(inducing.dtype)
+    if type(kernel) is RotationPooled:
+        return kernel.pooled(_precise_kfu(kernel.base_kernel, kernel.turned(inducing), patches))
+    blocks = Blocks.of(kernel, patches.values, inducing, inducing.detach().mean(dim=0), exact=True)
+    return blocks.sums(patches, slice(None), len(inducing)) * blocks.scale
+
+
+def _apart(
+    chosen: Bool[Tensor, "N"],
+    patches: Patches,
+    plain: Callable[[Patches], Tensor],
+    precise: Callable[[Patches], Tensor],
+) -> Tensor:
+    """The rows of `precise` for the chosen signals and of `plain` for the others, in the order of signals."""
+    if bool(chosen.all()):
+        return precise(patches)
+    others, these = torch.nonzero(~chosen)[:, 0], torch.nonzero(chosen)[:, 0]
+    parts = [plain(patches.of(others)), precise(patches.of(these))]
+    return torch.cat(parts)[torch.argsort(torch.cat([others, these]))]
 
 
 def kff(kernel: Kernel, left: Patches, right: Patches) -> Float[Tensor, "N N2"]:
     """Σ_v Σ_v' m_v m_v' k_g(Z[v], Z'[v']) for each pair of signals, a signal of `right` at a time."""
-    if type(kernel) is RotationPooled:
-        turns = [
-            kff(kernel.base_kernel, left, replace(right, values=right.values[:, turn]))
-            for turn in kernel.rotations
-        ]
-        return torch.stack(turns).mean(dim=0)
-    blocks = Blocks.of(kernel, left.values, right.values)
     columns = []
     for start, stop in segments(right):
-        sums = blocks.sums(left, slice(start, stop), stop - start)
-        columns.append(sums @ right.multiplicity[start:stop])
-    return torch.stack(columns, dim=1) * blocks.scale
+        if start == stop:
+            columns.append(left.values.new_zeros(len(left)))
+            continue
+        columns.append(kfu(kernel, left, right.values[start:stop]) @ right.multiplicity[start:stop])
+    return torch.stack(columns, dim=1)
 
 
 def kff_diagonal(
@@ -76,8 +111,17 @@ def kff_diagonal(
     if draws is not None and bool((patches.offsets.diff() > draws).any()):
         numbers = np.arange(len(patches)) if numbers is None else numbers
         return _partly_sampled(kernel, patches, draws, seed, numbers)
+    wide = wide_signals(kernel, patches)
+    if bool(wide.any()):
+        return _apart(wide, patches, partial(_diagonal, kernel), partial(_precise_diagonal, kernel))
+    return _diagonal(kernel, patches)
+
+
+def _diagonal(kernel: Kernel, patches: Patches) -> Float[Tensor, "N"]:
+    """`kff_diagonal` of signals for which products of their dtype are accurate."""
     if type(kernel) is RotationPooled:
-        turning = Turning.of(kernel, patches.values, patches.values)
+        centre = signal_means(patches)[patches.signal_of]
+        turning = Turning.of(kernel, patches.values, patches.values, centre)
         if turning is not None and not patches.multiplicity.requires_grad:
             return turning.diagonal(patches)
         # A single turn makes the sum unsymmetric in its two patches; all turns together do not.
@@ -92,13 +136,26 @@ def kff_diagonal(
     return _double_sums(kernel, patches, patches.values)
 
 
+def _precise_diagonal(kernel: Kernel, patches: Patches) -> Float[Tensor, "N"]:
+    """`kff_diagonal` in float64 or, if it is float64 already, by differences of coordinates."""
+    if patches.values.dtype == torch.float32:
+        return kff_diagonal(doubled(kernel), patches.double()).to(patches.values.dtype)
+    if type(kernel) is RotationPooled:
+        turned = [patches.values[:, turn] for turn in kernel.rotations]
+        parts = [_double_sums(kernel.base_kernel, patches, others, exact=True) for others in turned]
+        return torch.stack(parts).mean(dim=0)
+    return _double_sums(kernel, patches, patches.values, exact=True)
+
+
 def _double_sums(
-    kernel: Kernel, patches: Patches, others: Float[Tensor, "total_patches dim"]
+    kernel: Kernel, patches: Patches, others: Float[Tensor, "total_patches dim"], exact: bool = False
 ) -> Float[Tensor, "N"]:
     """Σ_v Σ_v' m_v m_v' k_g(Z[v], Z'[v']), where Z' are `others`: the patches themselves, or turned."""
-    blocks = Blocks.of(kernel, patches.values, others)
+    blocks = Blocks.of(kernel, patches.values, others, signal_means(patches)[patches.signal_of], exact)
     counts = patches.offsets.diff()
-    large = counts * counts > block_elements(patches.values)
+    # GPyTorch may centre all signals of a batch alike, so each goes by itself there.
+    alone = not is_function_of_distance(kernel)
+    large = (counts * counts > block_elements(patches.values)) | (alone & (counts > 0))
     out = patches.values.new_zeros(len(patches))
     small = torch.nonzero(~large)[:, 0]
     small = small[torch.argsort(counts[small], stable=True)]

@@ -31,15 +31,24 @@ class Turning:
 
     @classmethod
     def of(
-        cls, kernel: RotationPooled, x: Float[Tensor, "P dim"], y: Float[Tensor, "Q dim"]
+        cls,
+        kernel: RotationPooled,
+        x: Float[Tensor, "P dim"],
+        y: Float[Tensor, "Q dim"],
+        centre: Float[Tensor, "*rows dim"],
     ) -> Turning | None:
-        """None with gradients, or if the base kernel has no quick way."""
+        """None with gradients, or if the base kernel has no quick way.
+
+        `centre` is subtracted from the rows of both, for accuracy: one for all, or one per row of x and y.
+        """
         form = distance_form(kernel.base_kernel)
         recomputed = torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *kernel.parameters()))
         if form is None or form.kink or recomputed or not by_hand(x):
             return None
         lengthscale = form.lengthscale.detach().to(x.dtype)
-        correlation = Correlation.of(x.detach(), y.detach(), lengthscale, kernel.rotations)
+        correlation = Correlation.of(
+            x.detach(), y.detach(), centre.detach().to(x), lengthscale, kernel.rotations
+        )
         scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
         return None if correlation is None else cls(correlation, form.of_squared_distance, scale)
 
@@ -114,5 +123,6 @@ class Turning:
         if h is None and compiled(exponents):
             add_exponentials(exponents, factor, signal_of, sums)
         else:
-            values = exponents.exp_() if h is None else h(exponents.mul_(-2.0).clamp_min_(0.0))
+            values = exponents.clamp_max_(0.0)
+            values = values.exp_() if h is None else h(values.mul_(-2.0))
             sums.index_add_(0, signal_of, (values * factor[:, None]).double())

@@ -57,6 +57,18 @@ class Patches:
         offsets = torch.searchsorted(rows, self.offsets)
         return Patches(self.values[rows], self.multiplicity[rows], offsets, self.vertices[rows])
 
+    def of(self, signals: Int[Tensor, "n"]) -> Patches:
+        """The patches of the signals of these numbers, in that order."""
+        counts = self.offsets.diff()[signals]
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        shift = torch.repeat_interleave(self.offsets[signals] - offsets[:-1], counts)
+        rows = torch.arange(int(offsets[-1])) + shift
+        return Patches(self.values[rows], self.multiplicity[rows], offsets, self.vertices[rows])
+
+    def double(self) -> Patches:
+        """The same patches in float64."""
+        return replace(self, values=self.values.double(), multiplicity=self.multiplicity.double())
+
     def distinct(self) -> Patches:
         """Identical patches of a signal become one, with the sum of their multiplicities."""
         from gcgp.patches.compiled import first_occurrences
