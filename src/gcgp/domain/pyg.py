@@ -2,36 +2,151 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from gcgp.domain.graphs import Graphs
+from gcgp.domain.reading import as_array, tensor_array
 
 if TYPE_CHECKING:
     from gcgp.domain.signals import Signals
 
+LENGTH = "edge_length"
+"""The attribute in which `to_pyg` writes lengths of edges."""
+UNCLEAR = ("edge_weight", "edge_attr")
+"""Attributes that may hold lengths, but in PyTorch Geometric mostly do not: weights are strengths there."""
 
-def from_pyg(data: Iterable[Any]) -> Signals:
-    """Signals from objects with `x`, `edge_index` and, if there, `pos` and `edge_weight`."""
+
+def from_pyg(
+    data: Any, edge_lengths: str | bool | None = None, return_y: bool = False
+) -> Signals | tuple[Signals, np.ndarray]:
+    """Signals from graphs with `x`, `edge_index` and, if there, `pos`; see `Signals.from_pyg`."""
     from gcgp.domain.signals import Signals
 
-    items = list(data)
+    items = _graphs(data, any_order=return_y)
     for i, item in enumerate(items):
-        for field in ("x", "edge_index"):
-            if getattr(item, field, None) is None:
-                raise ValueError(f"graph {i}: its {field} is missing")
-        if item.edge_index.ndim != 2 or item.edge_index.shape[0] != 2:
-            raise ValueError(
-                f"graph {i}: edge_index must have shape [2, E], got {tuple(item.edge_index.shape)}"
-            )
-    return Signals.from_graphs(
-        [_array(item.x) for item in items],
-        [_array(item.edge_index).T for item in items],
-        _optional(items, "edge_weight"),
+        _check_fields(item, i)
+    signals = Signals.from_graphs(
+        [item.x for item in items],
+        [as_array(item.edge_index, f"graph {i}", "edge_index").T for i, item in enumerate(items)],
+        _lengths(items, edge_lengths),
         _optional(items, "pos"),
     )
+    return (signals, _labels(items)) if return_y else signals
+
+
+def is_pyg(data: Any) -> bool:
+    """Whether this is a graph, a batch of graphs, or a data set of graphs."""
+    return hasattr(data, "edge_index")
+
+
+def _graphs(data: Any, any_order: bool) -> list[Any]:
+    """Single graphs, in order, from one graph, a batch, a data set, a loader, or any iterable of these."""
+    if isinstance(data, DataLoader) and not any_order:
+        ordered = isinstance(data.sampler, SequentialSampler)
+        if not ordered or type(data.batch_sampler) not in (BatchSampler, type(None)):
+            raise ValueError(
+                "data: the loader shuffles its graphs, so that labels from elsewhere would not be theirs; "
+                "give its dataset, or use signals, y = Signals.from_pyg(loader, return_y=True)"
+            )
+    if is_pyg(data) and not isinstance(data, Dataset):  # a data set has the joined edge_index of its graphs
+        data = [data]
+    elif not isinstance(data, Iterable) or isinstance(data, (str, Mapping)):
+        raise TypeError(f"data: expected PyTorch Geometric data, got {type(data).__name__}")
+    graphs: list[Any] = []
+    for item in data:
+        if isinstance(item, (list, tuple)):
+            graphs.extend(_graphs(item, any_order))
+        elif hasattr(item, "to_data_list"):
+            graphs.extend(_split(item, len(graphs)))
+        else:
+            graphs.append(item)
+    return graphs
+
+
+def _split(batch: Any, first: int) -> list[Any]:
+    try:
+        return list(batch.to_data_list())
+    except RuntimeError as error:
+        raise _unsplit(first) from error
+
+
+def _unsplit(graph: int) -> ValueError:
+    return ValueError(
+        f"graph {graph}: a batch of several graphs that cannot be split; give the list of graphs"
+    )
+
+
+def _check_fields(item: Any, i: int) -> None:
+    if not is_pyg(item):
+        hint = "; convert it with .to_homogeneous()" if type(item).__name__ == "HeteroData" else ""
+        raise TypeError(f"graph {i}: a {type(item).__name__} instead of PyTorch Geometric Data{hint}")
+    batch = getattr(item, "batch", None)
+    if batch is not None and len(batch) and bool((batch != batch[0]).any()):
+        raise _unsplit(i)
+    if getattr(item, "edge_index", None) is None:
+        hint = ""
+        if getattr(item, "face", None) is not None:
+            hint = "; for a mesh use Signals.on_meshes, or a descriptor of Mesh(data.pos, data.face.T)"
+        raise ValueError(f"graph {i}: its edge_index is missing{hint}")
+    if getattr(item, "x", None) is None:
+        raise ValueError(
+            f"graph {i}: its x is missing; give vertices their degrees as values, "
+            "data.x = torch_geometric.utils.degree(data.edge_index[0], data.num_nodes)[:, None], "
+            "or ones, data.x = torch.ones(data.num_nodes, 1)"
+        )
+    if item.edge_index.ndim != 2 or item.edge_index.shape[0] != 2:
+        raise ValueError(f"graph {i}: edge_index must have shape [2, E], got {tuple(item.edge_index.shape)}")
+
+
+def _lengths(items: list[Any], name: str | bool | None) -> list[Any] | None:
+    """The lengths of the edges: the named attribute, or what `to_pyg` wrote."""
+    if name is False:
+        return None
+    if name is True:
+        raise TypeError("edge_lengths=True: expected the name of an attribute, False or None")
+    if name is None:
+        unused = [f for f in UNCLEAR if any(getattr(item, f, None) is not None for item in items)]
+        if unused:
+            warnings.warn(
+                f"from_pyg: {' and '.join(unused)} {'is' if len(unused) == 1 else 'are'} not used; if edge "
+                f"lengths are meant, say so: Signals.from_pyg(data, edge_lengths={unused[-1]!r}); if not, "
+                "edge_lengths=False",
+                UserWarning,
+                stacklevel=4,
+            )
+        return _optional(items, LENGTH)
+    lengths = _optional(items, name)
+    if lengths is None:
+        raise ValueError(f"graph 0: its {name} is missing")
+    for i, length in enumerate(lengths):
+        shape = np.shape(length)
+        if len(shape) not in (1, 2) or shape[1:] not in ((), (1,)):
+            raise ValueError(f"graph {i}: {name} must have shape [E] or [E, 1], got {tuple(shape)}")
+    return lengths
+
+
+def _labels(items: list[Any]) -> np.ndarray:
+    """The labels of graphs, `[N]`, or `[N, k]` where each has k of them."""
+    labels: list[np.ndarray] = []
+    for i, item in enumerate(items):
+        label = getattr(item, "y", None)
+        if label is None:
+            raise ValueError(f"graph {i}: its y is missing")
+        array = tensor_array(label) if isinstance(label, Tensor) else np.asarray(label)
+        if array.size != 1 and (array.ndim != 2 or len(array) != 1):
+            raise ValueError(
+                f"graph {i}: y has shape {array.shape}; expected one label per graph, [1] or [1, k]"
+            )
+        labels.append(array.reshape(()) if array.size == 1 else array[0])
+        if labels[-1].shape != labels[0].shape:
+            raise ValueError(f"graph {i}: y has shape {array.shape}, unlike that of graph 0")
+    return np.stack(labels)
 
 
 def to_pyg(signals: Signals) -> list[Any]:
@@ -62,20 +177,16 @@ def to_pyg(signals: Signals) -> list[Any]:
             item.pos = torch.from_numpy(graphs.coordinates[of_vertices].astype(signals.values.dtype))
         if graphs.edge_weights is not None:
             weights = lengths[order][first].astype(signals.values.dtype)
-            item.edge_weight = torch.from_numpy(np.tile(weights, 2))
+            setattr(item, LENGTH, torch.from_numpy(np.tile(weights, 2)))
         items.append(item)
     return items
 
 
-def _optional(items: list[Any], field: str) -> list[np.ndarray] | None:
+def _optional(items: list[Any], field: str) -> list[Any] | None:
     """The field of every item, or None if no item has it."""
     given = [getattr(item, field, None) is not None for item in items]
     if not any(given):
         return None
     if not all(given):
         raise ValueError(f"graph {given.index(False)}: its {field} is missing, though others have it")
-    return [_array(getattr(item, field)) for item in items]
-
-
-def _array(tensor: Any) -> np.ndarray:
-    return np.asarray(tensor.detach().cpu() if hasattr(tensor, "detach") else tensor)
+    return [getattr(item, field) for item in items]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -125,15 +125,48 @@ class Signals:
                 )
         return _assembled(items, Meshes(tuple(meshes)), np.arange(len(items)))
 
+    @overload
     @classmethod
-    def from_pyg(cls, data: Iterable[Any]) -> Signals:
-        """PyTorch Geometric `Data` with `x` and `edge_index`, and `pos` and `edge_weight` if there."""
+    def from_pyg(
+        cls, data: Any, edge_lengths: str | bool | None = None, return_y: Literal[False] = False
+    ) -> Signals: ...
+
+    @overload
+    @classmethod
+    def from_pyg(
+        cls, data: Any, edge_lengths: str | bool | None = None, *, return_y: Literal[True]
+    ) -> tuple[Signals, np.ndarray]: ...
+
+    @classmethod
+    def from_pyg(
+        cls, data: Any, edge_lengths: str | bool | None = None, return_y: bool = False
+    ) -> Signals | tuple[Signals, np.ndarray]:
+        """Graphs of PyTorch Geometric: values are `x`, edges `edge_index`, coordinates `pos` if there.
+
+        Args:
+            data: A `Data`, a list or data set of them, a `Batch`, or a `DataLoader`; batches are split.
+            edge_lengths: The edge attribute that holds lengths, such as `"edge_attr"`. By default
+                `edge_length`, if there, which `to_pyg` writes; `edge_weight` and `edge_attr` are then not
+                used, and a warning says so, unless `edge_lengths=False`.
+            return_y: Also return the labels `y` of the graphs, `[N]` or `[N, k]`.
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> edges = torch.tensor([[0, 1], [1, 2]])
+        >>> data = [Data(x=torch.ones(3, 1), edge_index=edges, y=torch.tensor([n])) for n in range(4)]
+        >>> signals, y = Signals.from_pyg(data, return_y=True)
+        >>> len(signals), y.tolist()
+        (4, [0, 1, 2, 3])
+        """
         from gcgp.domain.pyg import from_pyg
 
-        return from_pyg(data)
+        return from_pyg(data, edge_lengths, return_y)
 
     def to_pyg(self) -> list[Any]:
-        """One PyTorch Geometric `Data` per signal; needs the extra `graphs`."""
+        """One PyTorch Geometric `Data` per signal, with lengths of edges as `edge_length`.
+
+        Needs the extra `graphs`.
+        """
         from gcgp.domain.pyg import to_pyg
 
         return to_pyg(self)

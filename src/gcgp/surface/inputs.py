@@ -13,6 +13,7 @@ import scipy.sparse
 import torch
 
 from gcgp.domain import Graphs, Mesh, Signals
+from gcgp.domain.pyg import is_pyg
 from gcgp.domain.reading import is_missing, tensor_array
 
 
@@ -22,10 +23,12 @@ def as_signals(X: Any) -> Signals:
         if len(X) == 0:
             raise ValueError("X: the set is empty (0 signals)")
         return X
+    if is_pyg(X) or isinstance(X, torch.utils.data.DataLoader):
+        return Signals.from_pyg(X)
     if isinstance(X, Sequence) and not isinstance(X, str) and len(X) > 0:
         if all(isinstance(item, Signals) for item in X):
             return Signals.concatenate(X)
-        if all(hasattr(item, "edge_index") for item in X):
+        if all(is_pyg(item) for item in X):
             return Signals.from_pyg(X)
         if isinstance(X[0], Mesh):
             raise ValueError(
