@@ -4,6 +4,7 @@ import trimesh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
+from shapes_of_meshes import scattered_plane
 
 from gcgp.domain.mesh.mesh import Mesh
 from gcgp.domain.mesh.spectrum import laplace_beltrami
@@ -73,6 +74,16 @@ def test_a_square_has_free_ends(size):
     waves = sorted(m**2 + n**2 for m in range(5) for n in range(5))[:8]
     np.testing.assert_allclose(spectrum.eigenvalues, np.pi**2 * np.array(waves), rtol=0.04, atol=1e-9)
     assert_sound(mesh, spectrum)
+
+
+@pytest.mark.parametrize("stretch", [1.0, 20.0])
+def test_needles_do_not_change_a_square(stretch):
+    """Masses are those of the Delaunay triangulation that the operator is made from, not of the faces."""
+    mesh = scattered_plane(400, stretch=stretch)
+    waves = sorted(m**2 + n**2 for m in range(8) for n in range(8))[1:20]
+    found = laplace_beltrami(mesh, 20)
+    np.testing.assert_allclose(found.eigenvalues[1:], np.pi**2 * np.array(waves), rtol=0.08)
+    assert_sound(mesh, found)
 
 
 @pytest.mark.parametrize("factor", [1e6, 1e-6, 3.0])

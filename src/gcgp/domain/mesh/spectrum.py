@@ -14,7 +14,7 @@ from gcgp.domain.mesh.cache import cached
 from gcgp.domain.mesh.cache_file import check_layout, check_range
 from gcgp.domain.mesh.mesh import Mesh
 
-VERSION = 2
+VERSION = 3
 """To be raised when the same mesh gives other numbers than before."""
 SHIFT = 1.0
 """Shift of the shift-invert mode at unit area, where the first eigenvalue is about 10."""
@@ -31,7 +31,9 @@ class Spectrum:
     Args:
         eigenvalues: `[K]`, ascending, none negative; 0 once for each connected component.
         eigenfunctions: `[V, K]`, Σ_v mass[v] φ_j(v) φ_k(v) = 1 if j = k, else 0; 0 at vertices without area.
-        mass: `[V]`, the area of each vertex; they sum to the area of the mesh.
+        mass: `[V]`, the area of each vertex: a third of its triangles in the intrinsic Delaunay triangulation.
+            They sum to the area of the mesh. On meshes with needles they differ from `Mesh.vertex_areas`, and
+            give much better eigenvalues (3 % instead of 20 % from those of a square, for 400 random points).
     """
 
     eigenvalues: Float[np.ndarray, "K"]
@@ -95,18 +97,17 @@ def _compute(mesh: Mesh, used: Bool[np.ndarray, "V"], eigenpairs: int) -> dict[s
     number = np.cumsum(used) - 1
     distinct = mesh.distinct_faces
     faces = number[distinct[used[distinct].all(axis=1)]]
-    mass = mesh.vertex_areas[used]
-    length = np.sqrt(mass.sum())
+    area = mesh.vertex_areas[used].sum()
+    length = np.sqrt(area)
     points = mesh.vertices[used]
-    laplacian, _ = robust_laplacian.mesh_laplacian((points - points.mean(axis=0)) / length, faces)
-    values, functions = _lowest(csc_matrix(laplacian), mass / length**2, eigenpairs)
-    eigenfunctions = np.zeros((len(used), len(values)))
+    laplacian, lumped = robust_laplacian.mesh_laplacian((points - points.mean(axis=0)) / length, faces)
+    # Degenerate faces get a little area there, which would change the total.
+    mass = lumped.diagonal() / lumped.diagonal().sum()
+    values, functions = _lowest(csc_matrix(laplacian), mass, eigenpairs)
+    masses, eigenfunctions = np.zeros(len(used)), np.zeros((len(used), len(values)))
+    masses[used] = mass * area
     eigenfunctions[used] = functions / length
-    return {
-        "eigenvalues": values / length**2,
-        "eigenfunctions": eigenfunctions,
-        "mass": np.where(used, mesh.vertex_areas, 0.0),
-    }
+    return {"eigenvalues": values / length**2, "eigenfunctions": eigenfunctions, "mass": masses}
 
 
 def _vertices_with_area(mesh: Mesh) -> np.ndarray:
