@@ -46,7 +46,9 @@ CHECKED = [
     "gcgp.surface.fitting",
     "gcgp.surface.mesh_pictures",
     "gcgp.surface.metrics",
+    "gcgp.surface.model_check",
     "gcgp.surface.model_file",
+    "gcgp.surface.model_rebuild",
     "gcgp.surface.pictures",
     "gcgp.surface.tuning",
 ]

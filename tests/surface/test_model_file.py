@@ -120,6 +120,57 @@ def test_a_weighting_of_the_users_own_loads_once_it_is_defined(path):
         gcgp.load(path)
 
 
+@pytest.fixture
+def own_families(monkeypatch):
+    monkeypatch.setattr(Weighting, "families", dict(Weighting.families))
+
+
+@pytest.mark.usefixtures("own_families")
+def test_a_class_of_the_same_name_does_not_replace_one_of_the_library(path):
+    library = Polar
+    GCGPClassifier(library([1], 4), **FAST).fit(IMAGES, LABELS).save(path)
+    own = type("Polar", (Polar,), {"__module__": "elsewhere"})
+    loaded = gcgp.load(path)
+    assert type(loaded.weighting) is library
+    assert type(loaded.features_.terms[0].convolution.weighting) is library
+    GCGPClassifier(own([1], 4), **FAST).fit(IMAGES, LABELS).save(path)
+    loaded = gcgp.load(path)
+    assert type(loaded.weighting) is own
+    assert type(loaded.features_.terms[0].convolution.weighting) is own
+
+
+@pytest.mark.usefixtures("own_families")
+def test_two_classes_of_one_name_are_told_apart_by_their_modules(path):
+    first, second = (type("Ring", (Diffusion,), {"__module__": name}) for name in ("one", "two"))
+    for family in (first, second):
+        GCGPClassifier(family([0, 1]), **FAST).fit(IMAGES, LABELS).save(path)
+        assert type(gcgp.load(path).weighting) is family
+
+
+@pytest.mark.usefixtures("own_families")
+def test_a_class_that_has_moved_is_used_with_a_warning(path):
+    family = type("Moved", (Diffusion,), {"__module__": "before"})
+    GCGPClassifier(family([0, 1]), **FAST).fit(IMAGES, LABELS).save(path)
+    family.__module__ = "after"
+    with pytest.warns(UserWarning, match=r"defined in before\.Moved .* after\.Moved is used"):
+        assert type(gcgp.load(path).weighting) is family
+
+
+def test_the_path_of_a_checkpoint_is_not_kept(path, tmp_path):
+    model = GCGPClassifier(**FAST, checkpoint=tmp_path / "run.checkpoint").fit(IMAGES, LABELS)
+    model.save(path)
+    assert gcgp.load(path).checkpoint is None
+    assert model.checkpoint == tmp_path / "run.checkpoint"
+
+
+def test_a_model_that_could_not_be_loaded_is_not_written(path):
+    model = GCGPClassifier(**FAST).fit(IMAGES, LABELS)
+    model.posterior_.weights[0, 0] = np.nan
+    with pytest.raises(ValueError, match=r"model\.gcgp: the model cannot be written.*weights.*not finite"):
+        model.save(path)
+    assert not path.exists()
+
+
 def test_saved_by_the_function(path):
     model = GCGPClassifier(**FAST).fit(IMAGES, LABELS)
     gcgp.save(model, path)

@@ -58,7 +58,7 @@ def check_shards(options: dict[str, Any], signals: Signals, ranks: Ranks) -> str
 
     Returns a digest of options and signals, which tells one run from another; alone only for a checkpoint.
     """
-    from gcgp.surface.model_file import plain_parameter
+    from gcgp.surface.model_values import plain_parameter
 
     if ranks.size == 1 and options.get("checkpoint") is None:
         return ""
