@@ -59,7 +59,7 @@ class Grids:
     def chart(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> Stencil:
         """One stencil for all pixels: ρ is the 8-neighbour graph distance, θ the angle of the offset.
 
-        Known coordinates: `rho`, `theta`, `offset` (columns, rows).
+        Known coordinates: `rho`, `theta`, `offset` (x, y: columns, rows).
         """
         if kind not in ("auto", *self.kinds):
             raise unknown_option("chart of an image grid: kind", kind, ("auto", *self.kinds))

@@ -117,7 +117,7 @@ def draw_bins(axes: Axes, weighting: Weighting, reach: float) -> None:
 def plane_coordinates(
     weighting: Weighting, x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]
 ) -> list[Float[Tensor, "n ..."]]:
-    """What a weighting reads of points of a plane whose vertex is in the middle."""
+    """What a weighting reads of points (x, y) of a plane whose vertex is in the middle."""
     rho, theta = np.hypot(x, y), np.arctan2(y, x)
 
     def of(name: str) -> np.ndarray:
@@ -125,7 +125,7 @@ def plane_coordinates(
             count = int(name.split(":")[1])
             turn = theta[:, None] - 2 * np.pi * np.arange(count) / count
             return np.where(np.cos(turn) > 0, rho[:, None] * np.abs(np.sin(turn)), rho[:, None])
-        known = {"rho": rho, "theta": theta, "offset": np.stack([y, x], axis=1)}
+        known = {"rho": rho, "theta": theta, "offset": np.stack([x, y], axis=1)}
         if name not in known:
             raise ValueError(f"the coordinate {name!r} of {weighting!r} has no place on a plane")
         return known[name]
