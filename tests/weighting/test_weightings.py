@@ -119,6 +119,18 @@ def test_box_is_the_indicator_of_one_pixel_per_bin_row_by_row(side):
     assert offsets[weights.any(dim=1)].norm(dim=1).max().item() <= box.reach
 
 
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_a_box_needs_two_coordinates(dimensions):
+    graph = Signals.on_graph(np.zeros((1, 5)), [[0, 1]], coordinates=np.zeros((5, dimensions)))
+    with pytest.raises(ValueError, match=f"Box: the coordinates have {dimensions} dimension.*2"):
+        Convolution(Box(side=3)).patches(graph)
+
+
+def test_a_box_has_no_bin_for_places_between_pixels():
+    offsets = torch.tensor([[0.0, 0.0], [-0.5, 0.5], [0.0, 1 / 3], [1.0, -1.0]], dtype=torch.float64)
+    assert Box(side=3)(offsets).sum(dim=1).tolist() == [1.0, 0.0, 0.0, 1.0]
+
+
 @pytest.mark.parametrize(
     "weighting",
     [

@@ -41,10 +41,14 @@ class Box(Weighting):
         """To the corners of the square, by straight-line distance."""
         return math.sqrt(2) * (self.side // 2) * (1 + 1e-9)
 
-    def forward(self, offset: Float[Tensor, "pairs 2"]) -> Float[Tensor, "pairs bins"]:  # type: ignore[override]
-        """1 where the neighbour is the bin's pixel, else 0."""
+    def forward(self, offset: Float[Tensor, "pairs k"]) -> Float[Tensor, "pairs bins"]:  # type: ignore[override]
+        """1 where the neighbour is the bin's pixel, else 0; k must be 2 (x, y)."""
+        if offset.shape[1] != 2:
+            raise ValueError(
+                f"Box: the coordinates have {offset.shape[1]} dimensions, but a square needs 2 (x, y)"
+            )
         place = offset + (self.side - 1) // 2
-        within = ((place >= 0) & (place < self.side)).all(dim=1)
+        within = ((place >= 0) & (place < self.side) & (place == place.round())).all(dim=1)
         number = place[:, 1] * self.side + place[:, 0]
         hit = number[:, None] == torch.arange(self.bins, dtype=offset.dtype, device=offset.device)
         return (hit & within[:, None]).to(offset.dtype)
