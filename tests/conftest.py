@@ -12,6 +12,7 @@ from jaxtyping import install_import_hook
 os.environ["GCGP_CACHE"] = "off"  # tests leave the cache of whoever runs them alone
 
 CHECKED = [
+    "gcgp.domain.adapters",
     "gcgp.domain.chart",
     "gcgp.domain.graphs",
     "gcgp.domain.grids",

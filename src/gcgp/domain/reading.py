@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -13,6 +13,9 @@ import torch
 from jaxtyping import Float, Int
 
 from gcgp.domain.graphs import Graphs
+
+Numbers: TypeAlias = Any
+"""Arrays, tensors, tables, sparse matrices or nested lists of real numbers; or a list of these."""
 
 
 def is_missing(item: Any) -> bool:

@@ -8,21 +8,21 @@ from typing import Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import ArrayLike
 
+from gcgp.domain.adapters import as_meshes
 from gcgp.domain.chart import Domains
 from gcgp.domain.graphs import take_segments
 from gcgp.domain.grids import Grids
-from gcgp.domain.mesh.mesh import Mesh
-from gcgp.domain.reading import as_array, as_channels, as_graphs, as_images, as_items, check_finite
+from gcgp.domain.reading import Numbers, as_array, as_channels, as_graphs, as_images, as_items, check_finite
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
     """N signals; signal `n` has `values[offsets[n]:offsets[n + 1]]` on `domains[domain_of[n]]`.
 
-    Made by `from_images`, `from_graphs`, `on_graph`, `on_meshes` and `from_pyg`. Indexing by a number, a
-    slice, a mask or an array of numbers gives `Signals` again, so scikit-learn's splitters work on it.
+    Made by `from_images`, `from_graphs`, `on_graph`, `on_meshes`, `from_pyg` and `from_networkx`, which read
+    arrays, tensors, pandas tables, sparse matrices and nested lists. Indexing by a number, a slice, a mask or
+    an array of numbers gives `Signals` again, so scikit-learn's splitters work on it.
 
     >>> import numpy as np
     >>> signals = Signals.from_images(np.zeros((5, 28, 28)))
@@ -36,7 +36,7 @@ class Signals:
     domain_of: Int[np.ndarray, "signals"]
 
     @classmethod
-    def from_images(cls, images: ArrayLike | Sequence[ArrayLike]) -> Signals:
+    def from_images(cls, images: Numbers) -> Signals:
         """Images `[N, H, W]` or `[N, H, W, C]`, or a list of `[H, W]` or `[H, W, C]` of any sizes.
 
         Numbers are taken as they are; integers become float32.
@@ -55,13 +55,14 @@ class Signals:
     @classmethod
     def from_graphs(
         cls,
-        values: Sequence[ArrayLike],
-        edges: Sequence[ArrayLike],
-        edge_weights: Sequence[ArrayLike] | None = None,
-        coordinates: Sequence[ArrayLike] | None = None,
+        values: Numbers,
+        edges: Numbers,
+        edge_weights: Numbers | None = None,
+        coordinates: Numbers | None = None,
     ) -> Signals:
         """One graph a signal: values `[V]` or `[V, d]`, edges `[E, 2]`, weights `[E]`, coordinates `[V, k]`.
 
+        Edges may also be a sparse adjacency matrix of zeros and ones.
         Edges are undirected; their weights are lengths. See `Graphs`. With coordinates, estimators measure
         distances between these and do not use the edges, unless they are given `chart="path"`.
 
@@ -82,10 +83,10 @@ class Signals:
     @classmethod
     def on_graph(
         cls,
-        values: ArrayLike,
-        edges: ArrayLike,
-        edge_weights: ArrayLike | None = None,
-        coordinates: ArrayLike | None = None,
+        values: Numbers,
+        edges: Numbers,
+        edge_weights: Numbers | None = None,
+        coordinates: Numbers | None = None,
     ) -> Signals:
         """N signals `[N, V]` or `[N, V, d]` on one graph, such as a sensor network.
 
@@ -105,8 +106,10 @@ class Signals:
         return _assembled(items, graphs, np.zeros(len(items), dtype=np.int64))
 
     @classmethod
-    def on_meshes(cls, values: Sequence[ArrayLike], meshes: Sequence[Mesh]) -> Signals:
-        """One mesh a signal: values `[V]` or `[V, d]` on its vertices. Descriptors make such signals.
+    def on_meshes(cls, values: Numbers, meshes: Any) -> Signals:
+        """One mesh per signal: values `[V]` or `[V, d]` on its vertices. Descriptors make such signals.
+
+        Meshes are `Mesh` or those of trimesh.
 
         >>> from gcgp import Mesh
         >>> triangle = Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]])
@@ -116,14 +119,15 @@ class Signals:
         from gcgp.domain.mesh.meshes import Meshes
 
         items = [as_channels(item, f"signal {i}") for i, item in enumerate(as_items(values, "values"))]
-        if len(items) != len(meshes):
-            raise ValueError(f"values: {len(items)} items for {len(meshes)} meshes")
-        for i, (item, mesh) in enumerate(zip(items, meshes, strict=True)):
+        surfaces = as_meshes(meshes)
+        if len(items) != len(surfaces):
+            raise ValueError(f"values: {len(items)} items for {len(surfaces)} meshes")
+        for i, (item, mesh) in enumerate(zip(items, surfaces, strict=True)):
             if len(item) != len(mesh.vertices):
                 raise ValueError(
                     f"signal {i}: {len(item)} values for {len(mesh.vertices)} vertices of its mesh"
                 )
-        return _assembled(items, Meshes(tuple(meshes)), np.arange(len(items)))
+        return _assembled(items, Meshes(tuple(surfaces)), np.arange(len(items)))
 
     @overload
     @classmethod
@@ -161,6 +165,34 @@ class Signals:
         from gcgp.domain.pyg import from_pyg
 
         return from_pyg(data, edge_lengths, return_y)
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graphs: Any,
+        values: str | Sequence[str] = "x",
+        coordinates: str | bool | None = None,
+        edge_lengths: str | bool | None = None,
+    ) -> Signals:
+        """Graphs of NetworkX, one or a list; vertices are numbered in the order of `graph.nodes`.
+
+        Args:
+            graphs: Directions of edges are not used (a warning says so).
+            values: The node attribute, or several, that hold the values.
+            coordinates: The node attribute that holds coordinates. None: no coordinates, and a warning if
+                nodes have an attribute `pos`; False: none, without a warning.
+            edge_lengths: The edge attribute that holds lengths. None: every edge has length 1, and a warning
+                if edges have an attribute `weight`; False: the same without a warning.
+
+        >>> import networkx as nx
+        >>> graph = nx.path_graph(4)
+        >>> nx.set_node_attributes(graph, dict(graph.degree()), "degree")
+        >>> Signals.from_networkx([graph], values="degree").values[:, 0].tolist()
+        [1.0, 2.0, 2.0, 1.0]
+        """
+        from gcgp.domain.adapters import from_networkx
+
+        return from_networkx(graphs, values, coordinates, edge_lengths)
 
     def to_pyg(self) -> list[Any]:
         """One PyTorch Geometric `Data` per signal, with lengths of edges as `edge_length`.

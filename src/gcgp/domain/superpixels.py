@@ -7,6 +7,7 @@ from numba import njit, prange
 from numpy.typing import ArrayLike
 
 from gcgp.domain.graphs import Graphs
+from gcgp.domain.reading import as_array
 from gcgp.domain.signals import Signals
 
 
@@ -52,7 +53,7 @@ def superpixels(
             raise ValueError(f"{name}={number!r} must be finite and not negative")
     if max_iter < 1:
         raise ValueError(f"max_iter={max_iter!r} must be at least 1")
-    grid = Signals.from_images(np.asarray(images))
+    grid = Signals.from_images(as_array(images, "images", stacked="image"))
     height, width = (int(side) for side in grid.domains.shapes[0])  # type: ignore[attr-defined]
     pixels = grid.values.reshape(len(grid), height * width, grid.channels)
     if (pixels < 0).any():

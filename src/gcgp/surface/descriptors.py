@@ -17,7 +17,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from gcgp.domain import Signals
+from gcgp.domain import Signals, adapters
+from gcgp.domain.adapters import is_mesh
 from gcgp.domain.chart import unknown_option
 from gcgp.domain.mesh.mesh import Mesh
 from gcgp.domain.mesh.spectrum import Spectrum, laplace_beltrami
@@ -278,15 +279,15 @@ class WaveKernelSignature(SpectralDescriptor):
 
 
 def as_meshes(X: Any) -> list[Mesh]:
-    """A list of meshes, one at least, from a list or tuple of them."""
+    """A list of meshes, one at least, from a list or tuple of `Mesh` or of trimesh objects."""
     if not isinstance(X, (list, tuple)):
         raise ValueError(f"X: expected a list of Mesh, got {type(X).__name__}")
     if not X:
         raise ValueError("X: the set is empty (0 meshes)")
     for i, item in enumerate(X):
-        if not isinstance(item, Mesh):
+        if not is_mesh(item):
             raise ValueError(f"X[{i}]: expected a Mesh, got {type(item).__name__}")
-    return list(X)
+    return adapters.as_meshes(X)
 
 
 def check_whole(name: str, value: Any, least: int) -> None:

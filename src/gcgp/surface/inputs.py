@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from numbers import Real
 from typing import Any
@@ -12,40 +12,69 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from gcgp.domain import Graphs, Mesh, Signals
+from gcgp.domain import Graphs, Signals
+from gcgp.domain.adapters import is_mesh, is_networkx
 from gcgp.domain.pyg import is_pyg
 from gcgp.domain.reading import is_missing, tensor_array
 
+NO_VALUES = (
+    "X: got meshes, which have no values on their vertices; put a descriptor before the estimator, as in "
+    "make_pipeline(GeometryVectors(), GCGPClassifier()), or use Signals.on_meshes(values, meshes)"
+)
+
 
 def as_signals(X: Any) -> Signals:
-    """Signals from signals, a list of them, image arrays, or PyTorch Geometric data."""
+    """Signals from signals, images, or graphs of PyTorch Geometric or NetworkX; or from a list of these."""
     if isinstance(X, Signals):
         if len(X) == 0:
             raise ValueError("X: the set is empty (0 signals)")
         return X
     if is_pyg(X) or isinstance(X, torch.utils.data.DataLoader):
         return Signals.from_pyg(X)
-    if isinstance(X, Sequence) and not isinstance(X, str) and len(X) > 0:
-        if all(isinstance(item, Signals) for item in X):
-            return Signals.concatenate(X)
-        if all(is_pyg(item) for item in X):
-            return Signals.from_pyg(X)
-        if isinstance(X[0], Mesh):
-            raise ValueError(
-                "X: got meshes, which have no values on their vertices; put a descriptor before the "
-                "estimator, as in make_pipeline(GeometryVectors(), GCGPClassifier()), or use "
-                "Signals.on_meshes(values, meshes)"
-            )
-    if isinstance(X, Sequence) and len(X) == 0:
-        raise ValueError("X: the set is empty (0 signals)")
-    if (isinstance(X, Sequence) and not isinstance(X, str)) or hasattr(X, "__array__"):
-        if hasattr(X, "__array__") and np.asarray(X).ndim == 2:
-            raise ValueError(
-                f"X: got a table of shape {np.asarray(X).shape}; expected Signals, or images "
-                "[N, H, W] or [N, H, W, C]. For values on a graph use Signals.on_graph(values, edges)."
-            )
+    if is_networkx(X):
+        return Signals.from_networkx(X)
+    if is_mesh(X):
+        raise ValueError(NO_VALUES)
+    if hasattr(X, "__array__") and not hasattr(X, "ndim"):
+        X = np.asarray(X)
+    if scipy.sparse.issparse(X) or (hasattr(X, "__array__") and X.ndim == 2):
+        raise ValueError(
+            f"X: got a table of shape {tuple(X.shape)}; expected Signals, or images "
+            "[N, H, W] or [N, H, W, C]. For values on a graph use Signals.on_graph(values, edges)."
+        )
+    if hasattr(X, "__array__") and not (X.ndim == 1 and X.dtype == object):
         return Signals.from_images(X)
-    raise ValueError(f"X: expected Signals or an array of images, got {type(X).__name__}")
+    if not isinstance(X, Iterable) or isinstance(X, (str, bytes, Mapping, AbstractSet)):
+        raise ValueError(f"X: expected Signals or an array of images, got {type(X).__name__}")
+    return _of_items(list(X))
+
+
+def _of_items(items: list[Any]) -> Signals:
+    if not items:
+        raise ValueError("X: the set is empty (0 signals)")
+    if any(is_mesh(item) for item in items):
+        raise ValueError(NO_VALUES)
+    if any(scipy.sparse.issparse(item) for item in items):
+        raise TypeError(
+            "X: got sparse matrices; for graphs use Signals.from_graphs(values, edges), whose edges may be "
+            "sparse adjacency matrices, and for images use .toarray()"
+        )
+    readers: list[tuple[Callable[[Any], bool], Callable[[Any], Signals]]] = [
+        (lambda item: isinstance(item, Signals), Signals.concatenate),
+        (is_pyg, Signals.from_pyg),
+        (is_networkx, Signals.from_networkx),
+    ]
+    for belongs, read in readers:
+        fits = [belongs(item) for item in items]
+        if all(fits):
+            return read(items)
+        if any(fits):
+            other = fits.index(not fits[0])
+            raise TypeError(
+                f"X[{other}] is a {type(items[other]).__name__}, but X[0] a {type(items[0]).__name__}; "
+                "all items must be of one type"
+            )
+    return Signals.from_images(items)
 
 
 def check_same_graphs(graphs: Graphs, dimensions: int, edge_lengths: bool | None) -> None:
