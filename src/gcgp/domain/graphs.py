@@ -104,6 +104,14 @@ class Graphs:
         """Number of distinct neighbours of every vertex, itself not counted."""
         return np.diff(self._adjacency().indptr)
 
+    def neighbour_sums(
+        self, values: Float[np.ndarray, "total_vertices"]
+    ) -> Float[np.ndarray, "total_vertices"]:
+        """Σ over the neighbours of each vertex of their values times 1/(1 + length of the edge)."""
+        adjacency = self._adjacency()
+        adjacency.data = 1 / (1 + adjacency.data)
+        return np.asarray(adjacency @ values)
+
     def chart(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> Chart:
         """All pairs with ρ ≤ reach, by straight-line distance or along edges.
 

@@ -14,8 +14,8 @@ from gcgp.domain.chart import unknown_option
 from gcgp.kernel.base import evaluate, prior_variance
 
 METHODS = ("random", "k-means++", "greedy")
-ALIKE = 2.0**-20
-"""Patches that differ by less than this, relative to the largest number in them, are the same."""
+DUPLICATE_TOLERANCE = 2.0**-20
+"""Patches are the same if no column differs by more than this, relative to the column's typical magnitude."""
 
 
 def choose_inducing(
@@ -47,11 +47,14 @@ def choose_rows(
     if count < 1:
         raise ValueError(f"the number of inducing patches must be at least 1, got {count!r}")
     rng = np.random.default_rng(random_state)
-    values = candidates.detach().double().numpy()
-    grain = ALIKE * float(np.abs(values).max(initial=0.0)) or 1.0
-    _, first = np.unique(np.round(values / grain), axis=0, return_index=True)
-    first.sort()  # as they came: the order of their values may hang on rounding
-    rows = torch.from_numpy(first[rng.permutation(len(first))])
+    values = candidates.detach().double()
+    unit = _column_magnitudes(values)
+    if scale is not None:
+        unit = torch.maximum(unit, scale.detach().to(unit))
+    rounded = torch.round(values / (DUPLICATE_TOLERANCE * unit)).numpy()
+    _, first = np.unique(rounded, axis=0, return_index=True)
+    rows = torch.from_numpy(first)
+    rows = rows[content_order(values[rows] / unit, rng)][rng.permutation(len(rows))]
     distinct = candidates.detach()[rows]
     count = min(count, len(distinct))
     if method == "random":
@@ -64,6 +67,25 @@ def choose_rows(
             raise ValueError("method='greedy' needs the kernel whose conditional variance it looks at")
         return rows[_greedy_variance(distinct.double(), count, kernel)]
     raise unknown_option("inducing", method, METHODS)
+
+
+def content_order(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -> Int[Tensor, "rows"]:
+    """An order of the rows by their content alone: by their products with a random vector.
+
+    Draws of positions in this order depend on what the rows are, and not on how they were numbered.
+    """
+    direction = torch.from_numpy(rng.normal(size=rows.shape[1])).to(rows.dtype)
+    return torch.argsort(rows.detach() @ direction, stable=True)
+
+
+def _column_magnitudes(values: Float[Tensor, "rows dim"]) -> Float[Tensor, "dim"]:
+    """The median magnitude of the entries of each column that are not zero; 1 if all are.
+
+    A median, so that one extreme patch does not make all others look the same.
+    """
+    magnitudes = values.abs()
+    magnitudes[magnitudes == 0] = torch.nan
+    return torch.nan_to_num(magnitudes.nanmedian(dim=0).values, nan=1.0)
 
 
 def _kmeans_plus_plus(
@@ -82,10 +104,8 @@ def _kmeans_plus_plus(
         if len(chosen) == count:
             return torch.tensor(chosen)
         reached = torch.cumsum(nearest, dim=0)
-        if reached[-1] > 0:
-            place = int(torch.searchsorted(reached, float(rng.random()) * reached[-1], right=True))
-            place = min(place, len(points) - 1)
-        if reached[-1] <= 0 or taken[place]:
+        place = int(torch.searchsorted(reached, float(rng.random()) * reached[-1], right=True))
+        if place >= len(points) or taken[place]:  # all distances are zero to rounding
             place = int(torch.nonzero(~taken)[0])
         chosen.append(place)
 

@@ -94,7 +94,7 @@ class Convolution:
         if self.mass:
             parts.append(mass)
         if self.location:
-            parts.append(torch.from_numpy(_locations(signals)[_chart_rows(signals)[at]]).to(mass.dtype))
+            parts.append(torch.from_numpy(_locations(signals)[chart_rows(signals)[at]]).to(mass.dtype))
         made = replace(places, values=parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
         return made.some(torch.nonzero((mass > 0).all(dim=1))[:, 0]) if self.weighting.complete else made
 
@@ -105,7 +105,7 @@ class Convolution:
         measure = signals.domains.measure
         if measure is None:
             raise ValueError("areas=True needs signals on meshes; the vertices of these have no area")
-        every = measure[_chart_rows(signals)]
+        every = measure[chart_rows(signals)]
         total = np.add.reduceat(every, signals.offsets[:-1])
         flat = np.repeat(total <= 0, signals.vertex_counts)
         share = np.repeat(signals.vertex_counts / np.where(total > 0, total, 1.0), signals.vertex_counts)
@@ -130,7 +130,7 @@ class Convolution:
         """The chart of the signals' domains, cut off at the reach, or what these vertices see of it."""
         reach = self.weighting.reach if self.reach is None else self.reach
         wanted = (self.weighting.coordinates, reach, self.chart)
-        rows = None if at is None else np.unique(_chart_rows(signals)[at])
+        rows = None if at is None else np.unique(chart_rows(signals)[at])
         if isinstance(signals.domains, Meshes):  # these need not read the rest of it
             return signals.domains.chart(*wanted, rows)
         chart = signals.domains.chart(*wanted)
@@ -174,7 +174,7 @@ def _locations(signals: Signals) -> Float[np.ndarray, "domain_vertices k"]:
     return locations
 
 
-def _chart_rows(signals: Signals) -> Int[np.ndarray, "total_vertices"]:
+def chart_rows(signals: Signals) -> Int[np.ndarray, "total_vertices"]:
     """For each vertex of each signal, its row in the chart of the domains."""
     starts = np.concatenate([[0], np.cumsum(signals.domains.vertex_counts)])[:-1]
     shift = starts[signals.domain_of] - signals.offsets[:-1]
@@ -240,7 +240,7 @@ def _on_chart(
     values = np.concatenate([values, ones], axis=1)  # masses are the sums of one more channel
     if measure is not None:
         values *= measure[:, None].astype(values.dtype)
-    rows = _chart_rows(signals)[at]
+    rows = chart_rows(signals)[at]
     bases = np.repeat(signals.offsets[:-1], signals.vertex_counts)[at]
     order = np.argsort(rows, kind="stable")
     sums, masses = [], []

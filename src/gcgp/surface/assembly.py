@@ -19,7 +19,7 @@ from gcgp.inference import Term
 from gcgp.inference.features import RUN_BYTES
 from gcgp.kernel import ConvolutionalKernel, RotationPooled, base_kernel
 from gcgp.kernel.base import lengthscale_parts, set_lengthscales
-from gcgp.kernel.inducing import choose_rows
+from gcgp.kernel.inducing import choose_rows, content_order
 from gcgp.patches import Convolution, Patches
 from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, GeodesicPolar, Polar, Weighting
 
@@ -206,8 +206,11 @@ class Draft:
         first = int(self.trial.offsets[self.scored])
         if first == len(self.trial.values):  # the other signals have no patches at all
             first = 0
-        pick = np.sort(rng.permutation(len(self.trial.values) - first)[: max(CANDIDATES, 4 * count)])
-        rows = first + torch.from_numpy(pick)
+        rows = torch.arange(first, len(self.trial.values))
+        most = max(CANDIDATES, 4 * count)
+        if len(rows) > most:
+            ordered = rows[content_order(self.trial.values[rows] / self._per_column(lengthscales), rng)]
+            rows = ordered[torch.from_numpy(np.sort(rng.permutation(len(rows))[:most]))]
         chosen = choose_rows(
             self.trial.values[rows],
             count,
@@ -279,9 +282,12 @@ class Draft:
 
 def median_distance(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -> float:
     """Median distance between two rows that differ by more than rounding; 1 if none do."""
-    a, b = (torch.from_numpy(rng.integers(len(rows), size=PAIRS_FOR_MEDIAN)) for _ in range(2))
-    distances = (rows[a].double() - rows[b].double()).norm(dim=1)
-    largest = max(map(abs, map(float, torch.aminmax(rows)))) if rows.numel() else 0.0
-    rounding = ROUNDING * torch.finfo(rows.dtype).eps * largest
+    order = content_order(rows, rng)
+    a, b = (order[torch.from_numpy(rng.integers(len(rows), size=PAIRS_FOR_MEDIAN))] for _ in range(2))
+    left, right = rows[a].double(), rows[b].double()
+    distances = (left - right).norm(dim=1)
+    # The magnitudes of the pair itself: one extreme row does not make all other distances look like rounding.
+    magnitudes = torch.maximum(left.abs(), right.abs()).amax(dim=1) if rows.numel() else distances
+    rounding = ROUNDING * torch.finfo(rows.dtype).eps * magnitudes
     distances = distances[distances > rounding]
     return float(distances.median()) if len(distances) else 1.0

@@ -35,6 +35,14 @@ from gcgp.surface.inputs import as_bytes, as_device, as_signals, check_same_grap
 from gcgp.surface.job import Job
 from gcgp.surface.learning import OBJECTIVES, names_to_learn, teller
 from gcgp.surface.sharding import check_shards
+from gcgp.surface.value_range import check_magnitudes, check_not_tiny, largest_magnitude
+
+FLOAT64_EVALUATIONS = 20_000_000
+"""Up to so many kernel values per pass, `dtype="auto"` means float64.
+
+Rounding of float32 can change which of two equally good models a search chooses. With few signals, where
+such ties are common, float64 takes little time.
+"""
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ class ConvolutionalGP(BaseEstimator):
         for name, value, known in (
             ("aggregate", self.aggregate, AGGREGATES),
             ("inducing", self.inducing, METHODS),
-            ("dtype", self.dtype, tuple(DTYPES)),
+            ("dtype", self.dtype, ("auto", *DTYPES)),
             ("objective", self.objective, OBJECTIVES),
             ("optimiser", self.optimiser, (*OPTIMISERS, "paper")),
             ("inference", self.inference, self._inferences),
@@ -193,6 +201,7 @@ class ConvolutionalGP(BaseEstimator):
         if isinstance(signals.domains, Graphs):
             paths = any(term.convolution.chart == "path" for term in self.features_.terms)
             check_same_graphs(signals.domains, self.n_coordinates_, self.edge_lengths_ if paths else None)
+        check_magnitudes(signals, self.largest_value_)
         if self.image_shape_ is not None and isinstance(signals.domains, Grids):
             wrong = np.flatnonzero((signals.domains.shapes != self.image_shape_).any(axis=1))
             if len(wrong):
@@ -219,6 +228,9 @@ class ConvolutionalGP(BaseEstimator):
         if self.vertex_weights is not None and len(signals.domains) > 1:
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
             raise ValueError(f"signal {n}: not on the domain of signal 0, as vertex_weights need it to be")
+        largest_value = largest_magnitude(self.dtype)
+        check_magnitudes(signals, largest_value)
+        check_not_tiny(signals, self.dtype)
         name = check_shards(self.get_params(deep=False), signals, ranks)
         seeds = ranks.gathered(check_random_state(self.random_state).randint(2**31, size=4))[0]
         checkpoint = None
@@ -240,6 +252,7 @@ class ConvolutionalGP(BaseEstimator):
             first,
             count,
             as_device(self.device),
+            self._resolved_dtype(len(signals.values), ranks),
         )
         with self._bar(len(signals), shown=ranks.rank == 0) as bar:
             fitted = Fitting(self, job, bar).run()
@@ -251,6 +264,7 @@ class ConvolutionalGP(BaseEstimator):
         self.n_iter_ = max(1, len(self.history_))
         self.domain_ = type(signals.domains).__name__
         self.channels_ = signals.channels
+        self.largest_value_ = largest_value
         self.n_coordinates_, self.edge_lengths_ = 0, False
         if isinstance(signals.domains, Graphs):
             self.n_coordinates_ = signals.domains.dimensions
@@ -260,6 +274,13 @@ class ConvolutionalGP(BaseEstimator):
         if fixed and isinstance(signals.domains, Grids) and len(signals.domains) == 1:
             self.image_shape_ = tuple(signals.domains.shapes[0].tolist())
         return fitted
+
+    def _resolved_dtype(self, vertices: int, ranks: Ranks) -> torch.dtype:
+        """The dtype of patches and kernels: float64 where that costs little."""
+        evaluations = sum(ranks.gathered(vertices)) * int(self.n_inducing)
+        if self.dtype == "auto":
+            return torch.float64 if evaluations <= FLOAT64_EVALUATIONS else torch.float32
+        return DTYPES[self.dtype]
 
     def _chunks(self, signals: Signals, diagonal: bool) -> Iterator[Chunk]:
         with self._bar(len(signals)) as bar:
@@ -279,6 +300,7 @@ class ConvolutionalGP(BaseEstimator):
             else:
                 mean = self.posterior_.mean(chunk.features)
                 variance = torch.zeros_like(mean)
+            check_finite_latents(mean, variance, chunk.run.start)
             means.append(mean)
             variances.append(variance)
         return torch.cat(means), torch.cat(variances)
@@ -287,6 +309,17 @@ class ConvolutionalGP(BaseEstimator):
         """A bar on a terminal, nothing in a pipe; it appears once the work takes longer than a second."""
         shown = shown and self.progress
         return tqdm(total=total, unit=" signals", delay=1, disable=None if shown else True)
+
+
+def check_finite_latents(mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], first: int) -> None:
+    """Raise a ValueError that names the first signal with a prediction that is not finite."""
+    finite = (torch.isfinite(mean) & torch.isfinite(variance)).all(dim=1)
+    if not finite.all():
+        n = int(torch.argmin(finite.int()))
+        raise ValueError(
+            f"X: signal {first + n}: the latent mean is {mean[n].tolist()} and its variance "
+            f"{variance[n].tolist()}; the kernel cannot be evaluated at these values"
+        )
 
 
 def check_positive(name: str, value: Any) -> None:

@@ -19,6 +19,7 @@ from gcgp.surface.convolutional_gp import ConvolutionalGP, check_positive
 from gcgp.surface.fitting import TRIAL_DRAWS
 from gcgp.surface.inputs import as_signals, as_targets, encode_labels, labels_of
 from gcgp.surface.sharding import of_all_ranks
+from gcgp.surface.value_range import check_targets
 from gcgp.surface.variational import INFERENCES, LIKELIHOODS, class_likelihood
 
 
@@ -72,7 +73,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         batch_size, learning_rate: Of `optimiser="paper"`.
         checkpoint: A file that keeps what learning and variational inference have reached. A fit that was
             killed and is begun again with the same data and options goes on from there.
-        dtype: Of patches and kernel values; sums and solves are always in float64.
+        dtype: Of patches and kernel values: `"float32"`, `"float64"`, or `"auto"`: float64 for small data,
+            where it costs little. Sums and solves are always in float64.
         memory_limit: What the patches of one run of signals may take, in bytes or as `"500 MB"`. Learning
             keeps as much from one pass over the signals to the next, so that more is faster.
         device: Where torch sums kernels over patches, which is most of the work: `"cpu"`, or `"cuda"` and the
@@ -134,7 +136,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         batch_size: int = 200,
         learning_rate: float = 0.001,
         checkpoint: Any = None,
-        dtype: str = "float32",
+        dtype: str = "auto",
         memory_limit: int | str = "500 MB",
         device: str = "cpu",
         random_state: Any = 0,
@@ -270,7 +272,7 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         batch_size: int = 200,
         learning_rate: float = 0.001,
         checkpoint: Any = None,
-        dtype: str = "float32",
+        dtype: str = "auto",
         memory_limit: int | str = "500 MB",
         device: str = "cpu",
         random_state: Any = 0,
@@ -311,6 +313,7 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         check_positive("noise", self.noise)
         signals, ranks = as_signals(X), Ranks.present()
         targets = as_targets(*of_all_ranks(labels_of(y), len(signals), ranks))
+        check_targets(targets)
         self.intercept_ = float(targets.mean())
         centred = targets - self.intercept_
         fitted = self._fit(signals, np.zeros(len(targets), dtype=np.int64), centred, 1, ranks)

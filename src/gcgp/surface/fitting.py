@@ -27,6 +27,7 @@ from gcgp.inference.softmax import normal_draws
 from gcgp.inference.variational import Observed
 from gcgp.patches import Convolution
 from gcgp.surface.assembly import Draft, resolve_weightings
+from gcgp.surface.content_order import content_order
 from gcgp.surface.identical_patches import warn_if_identical
 from gcgp.surface.job import Job
 from gcgp.surface.learning import DEFAULT, State, Task, check_names, learn, names_to_learn
@@ -80,7 +81,7 @@ class Fitting:
     def run(self) -> Fitted:
         """All stages."""
         job, rng = self.job, self.job.rng
-        order = rng.permutation(job.count)
+        order = self._random_order()
         rows = order[: self._trial_size()]
         trial = job.everywhere(rows)
         drafts = self._drafts(trial.signals)
@@ -124,12 +125,17 @@ class Fitting:
         self.bar.total, self.bar.unit = total, f" {unit}"
         self.bar.reset(total)
 
+    def _random_order(self) -> Int[np.ndarray, "N"]:
+        """A random order of all signals that depends on what they are, not on how they were given."""
+        job = self.job
+        targets = np.concatenate(job.ranks.gathered((job.group + job.targets).numpy()))
+        ordered = content_order(job.signals, targets, job.ranks, int(job.rng.integers(2**31)))
+        return ordered[job.rng.permutation(job.count)]
+
     def _trial_size(self) -> int:
         signals, memory = self.job.signals, self.job.memory
         weightings = resolve_weightings(self.model.weighting, signals)
-        width = (
-            sum(w.bins * (signals.channels + 1) + 3 for w in weightings) * DTYPES[self.model.dtype].itemsize
-        )
+        width = sum(w.bins * (signals.channels + 1) + 3 for w in weightings) * self.job.dtype.itemsize
         vertices = sum(self.job.ranks.gathered(len(signals.values))) / self.job.count
         # Those that are not scored give the inducing patches: of signals with few vertices it takes more.
         enough = TRIAL_SIGNALS // 2 + int(2 * self.model.n_inducing / vertices)
@@ -147,7 +153,7 @@ class Fitting:
             else bool(self.model.mass)
         )
         areas = on_meshes if self.model.areas == "auto" else bool(self.model.areas)
-        dtype = DTYPES[self.model.dtype]
+        dtype = self.job.dtype
         weightings = resolve_weightings(self.model.weighting, trial)
         self._stage("patches to try on", len(trial) * len(weightings))
         chart = chart_kind(trial.domains, self.model.chart)  # the same for all signals to predict
@@ -211,7 +217,7 @@ class Fitting:
         statistics = Statistics.empty(job.groups, features.size)
         observed = None
         if self.model.inference != "closed-form":
-            dtype = DTYPES[self.model.dtype]
+            dtype = self.job.dtype
             observed = Observed.room(features.size, self._told(), dtype, job.memory, job.ranks, job.first)
         seed = int(job.rng.integers(2**31))
         # The closed form needs prior variances for its bound alone; natural steps hang on each signal's own.

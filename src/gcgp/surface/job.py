@@ -43,6 +43,8 @@ class Job:
     """Signals of all processes."""
     device: torch.device = CPU
     """Where kernels are summed."""
+    dtype: torch.dtype = torch.float32
+    """Of patches and kernel values."""
 
     def part(self, rows: Int[np.ndarray, "n"]) -> Job:
         """The same job on the signals of these numbers, each process with its share of them."""

@@ -27,6 +27,7 @@ from gcgp.domain.checked_json import (
 from gcgp.inference import Posterior, Term
 from gcgp.inference.cholesky import LARGEST_JITTER
 from gcgp.kernel.convolutional import AGGREGATES
+from gcgp.surface.value_range import largest_magnitude
 
 MAX_STEPS = 16
 MAX_TERMS = 64
@@ -83,6 +84,7 @@ COMMON: dict[str, Check] = {
     "image_shape_": _image_shape,
     "n_coordinates_": lambda where, value: as_integer(where, value, 0, MAX_COORDINATES),
     "edge_lengths_": as_flag,
+    "largest_value_": lambda where, value: as_number(where, value, 1.0, largest_magnitude("float64")),
 }
 FITTED: dict[str, dict[str, Check]] = {
     "GCGPClassifier": {
@@ -93,7 +95,7 @@ FITTED: dict[str, dict[str, Check]] = {
     "GCGPRegressor": {**COMMON, "noise_": _variance, "intercept_": as_number},
 }
 """Fitted attributes of each estimator that are numbers, texts or short lists, and how they are checked."""
-LATER = {"softmax_weight_": 0.0}
+LATER = {"softmax_weight_": 0.0, "largest_value_": largest_magnitude("float32")}
 """Those that the first files did not have."""
 
 
