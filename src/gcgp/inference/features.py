@@ -95,11 +95,16 @@ class Features:
     """Bytes that the patches of a run of signals may take while they are made (one signal at least)."""
     device: torch.device = CPU
     """Where sums of kernels over patches are computed; all else is done by the CPU."""
+    constant: float = 0.0
+    """Variance of a constant that is added to f: a term of the kernel that is the same for all signals.
+
+    If it is positive, the features have one more column, the last: its square root.
+    """
 
     @property
     def size(self) -> int:
-        """Inducing patches of all terms together."""
-        return sum(len(term.inducing) for term in self.terms)
+        """Number of features: inducing patches of all terms together, and the constant."""
+        return sum(len(term.inducing) for term in self.terms) + (self.constant > 0)
 
     def bytes_per_signal(self, signals: Signals) -> Float[np.ndarray, "signals"]:
         """About how much memory it takes to make the patches of each signal, for all terms."""
@@ -175,7 +180,16 @@ class Features:
                     for n in exact if draws is not None else ():
                         values[n] = term.kernel.kff_diagonal(own[n : n + 1])[0]
                     diagonals.append(values.cpu().double())
-        return Chunk(run, torch.cat(columns, dim=1), torch.stack(diagonals).sum(dim=0) if diagonals else None)
+        return self._chunk(run, columns, diagonals)
+
+    def _chunk(self, run: slice, columns: Sequence[Tensor], diagonals: Sequence[Tensor]) -> Chunk:
+        """Features and diagonals of the terms together, and the constant."""
+        features, diagonal = torch.cat(list(columns), dim=1), None
+        if self.constant > 0:
+            features = torch.nn.functional.pad(features, (0, 1), value=self.constant**0.5)
+        if diagonals:
+            diagonal = torch.stack(list(diagonals)).sum(dim=0) + self.constant
+        return Chunk(run, features, diagonal)
 
     def roots(self) -> list[Float[Tensor, "M M"]]:
         """chol(Kuu) of each term, as leaves for `traced`; `pull_roots` takes their gradients further."""
@@ -205,7 +219,7 @@ class Features:
                 columns.append(torch.linalg.solve_triangular(root, kfu.double().T, upper=False).T)
                 diagonal = term.kernel.kff_diagonal(patches, draws=draws, seed=seed, numbers=numbers)
                 diagonals.append(diagonal.cpu().double())
-            return Chunk(run, torch.cat(columns, dim=1), torch.stack(diagonals).sum(dim=0))
+            return self._chunk(run, columns, diagonals)
 
     def pull_roots(self, roots: Sequence[Float[Tensor, "M M"]]) -> None:
         """Take the gradients of the leaves that `roots` gave further, to kernels and inducing patches."""
@@ -218,7 +232,8 @@ class Features:
     ) -> tuple[Float[Tensor, "total_vertices M"], Float[Tensor, "total_vertices"]]:
         """Features of each vertex's own share m_v g(Z[v]) of f, and that share's unexplained variance.
 
-        The rows of a signal add up to its features. Zero at vertices that have no patch.
+        The rows of a signal add up to its features; each vertex has an equal share of the constant. Other
+        features are zero at vertices that have no patch.
         """
         total = len(signals.values)
         features = torch.zeros(total, self.size, dtype=torch.float64)
@@ -235,6 +250,10 @@ class Features:
                     features[at, columns] = term.whitened(kvu) * share[:, None]
                     variance[at] += prior_variance(term.kernel.base, values) * share.square()
                 start += len(term.inducing)
+        if self.constant > 0:
+            share = torch.from_numpy(np.repeat(1 / signals.vertex_counts, signals.vertex_counts))
+            features[:, -1] = self.constant**0.5 * share
+            variance += self.constant * share.square()
         return features, (variance - features.square().sum(dim=1)).clamp_min(0.0)
 
 

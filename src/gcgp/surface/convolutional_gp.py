@@ -51,7 +51,8 @@ class VertexEvidence:
 
     Rows are the vertices of all signals, one signal after the other. `mean` and `std` are those of the
     vertex's own share of the latent function: of g at its patch for `aggregate="sum"`, of g over the number
-    of patches for `"mean"`. The means of a signal's vertices sum to its latent mean.
+    of patches for `"mean"`, and an equal share of the constant if the kernel has one. The means of a
+    signal's vertices sum to its latent mean.
     """
 
     mean: Float[np.ndarray, "total_vertices C"]
@@ -265,6 +266,7 @@ class ConvolutionalGP(BaseEstimator):
         self.domain_ = type(signals.domains).__name__
         self.channels_ = signals.channels
         self.largest_value_ = largest_value
+        self.constant_ = fitted.features.constant
         self.n_coordinates_, self.edge_lengths_ = 0, False
         if isinstance(signals.domains, Graphs):
             self.n_coordinates_ = signals.domains.dimensions

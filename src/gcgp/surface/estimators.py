@@ -47,7 +47,9 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         kernel: Between patches: `"rbf"`, `"matern12"`, `"matern32"`, `"matern52"`, or any GPyTorch kernel,
             which is used as it is.
         lengthscale: Of the bins, in their units.
-        aggregate: `"mean"` over vertices, as signals of different size need, or `"sum"`, as in the paper.
+        aggregate: `"mean"` over vertices, as signals of different size need, or `"sum"`, as in the paper. A
+            sum over signals of different sizes has a constant term in its kernel, so that f need not be
+            proportional to the size.
         vertex_weights: One weight for each vertex of a domain that all signals share.
         n_inducing: Number of inducing patches for each scale.
         inducing: How they are chosen: `"k-means++"`, `"random"`, `"greedy"`.

@@ -25,6 +25,7 @@ from gcgp.inference.refinement import Refinement
 from gcgp.inference.selection import Choice, Point, Sample
 from gcgp.inference.softmax import normal_draws
 from gcgp.inference.variational import Observed
+from gcgp.kernel.base import prior_variance
 from gcgp.patches import Convolution
 from gcgp.surface.assembly import Draft, resolve_weightings
 from gcgp.surface.content_order import content_order
@@ -80,11 +81,19 @@ class Fitting:
 
     def run(self) -> Fitted:
         """All stages."""
-        job, rng = self.job, self.job.rng
-        order = self._random_order()
+        job, order = self.job, self._random_order()
         rows = order[: self._trial_size()]
         trial = job.everywhere(rows)
         drafts = self._drafts(trial.signals)
+        constant = self._constant(drafts, trial.signals)
+        if constant > 0:
+            trial = replace(trial, constant=constant)
+            return replace(self, job=replace(job, constant=constant))._fitted(order, trial, drafts)
+        return self._fitted(order, trial, drafts)
+
+    def _fitted(self, order: Int[np.ndarray, "N"], trial: Job, drafts: list[Draft]) -> Fitted:
+        """All stages after the drafts of the trial signals, which are the first of the order."""
+        job, rng, rows = self.job, self.job.rng, order[: len(trial.signals)]
         if job.ranks.rank == 0:
             warn_if_identical(drafts, trial.signals)
         self._stage("lengthscales", unit="models tried")
@@ -179,6 +188,23 @@ class Fitting:
             for weighting in weightings
         ]
 
+    def _constant(self, drafts: Sequence[Draft], trial: Signals) -> float:
+        """The variance of the kernel's constant term, relative to the GP's variance.
+
+        Without it a sum over patches is zero for a signal without patches, and grows with the number of
+        vertices. Where that number is the same for all signals, the sum itself can be any constant. The
+        paper's inference keeps to the paper's kernel.
+        """
+        counts = trial.vertex_counts.astype(np.float64)
+        if self.model.aggregate != "sum" or self.model.optimiser == "paper" or np.ptp(counts) == 0:
+            return 0.0
+        with torch.no_grad():
+            variances = [
+                prior_variance(draft.kernel_with(draft.lengthscales(1.0)), draft.trial.values[:1])[0]
+                for draft in drafts
+            ]
+        return float(np.mean(counts**2)) * float(sum(variances))
+
     def _pools(self, weighting: Weighting, on_meshes: bool) -> bool:
         """Whether the kernel is averaged over rotations of patches of this weighting."""
         possible = weighting.rotations is not None
@@ -204,6 +230,7 @@ class Fitting:
             self.job.ranks,
             self.job.device,
             self.bar.update,
+            trial.constant,
         )
 
     def _solved(self, terms: Sequence[Term], scored: Int[np.ndarray, "m"], start: Point) -> Fitted:
@@ -212,7 +239,7 @@ class Fitting:
         `scored`, in rising order, are the signals by which variance and α_ε are chosen.
         """
         job = self.job
-        features = Features(terms, job.memory, job.device)
+        features = Features(terms, job.memory, job.device, job.constant)
         self._stage("features", len(job.signals))
         statistics = Statistics.empty(job.groups, features.size)
         observed = None

@@ -45,6 +45,8 @@ class Job:
     """Where kernels are summed."""
     dtype: torch.dtype = torch.float32
     """Of patches and kernel values."""
+    constant: float = 0.0
+    """Variance of the kernel's constant term; see `Features`."""
 
     def part(self, rows: Int[np.ndarray, "n"]) -> Job:
         """The same job on the signals of these numbers, each process with its share of them."""

@@ -276,7 +276,7 @@ def _climbed(state: State, task: Task, trial: Signals, attempt: int) -> tuple[St
     others = np.setdiff1d(np.arange(task.job.count), apart)
     scored = torch.from_numpy(np.sort(task.job.rng.permutation(others)[:MOST_SCORED]))
     objective = Objective(
-        Features(terms, task.job.memory, task.job.device),
+        Features(terms, task.job.memory, task.job.device, task.job.constant),
         task.job.signals,
         task.job.group,
         task.job.targets,

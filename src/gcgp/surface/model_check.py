@@ -46,6 +46,7 @@ LARGEST_SHIFT = 1e17
 LEAST_SCALE, LARGEST_SCALE = 1e-250, 1e250
 """Of variances: their products with kernel values must neither vanish nor overflow."""
 LARGEST_WEIGHT = 1e125
+LARGEST_CONSTANT = 1e100
 KUU_ROWS = 512
 """Rows of Kuu that are compared with its stored factor."""
 KUU_TOLERANCE = 1e-3
@@ -84,6 +85,7 @@ COMMON: dict[str, Check] = {
     "image_shape_": _image_shape,
     "n_coordinates_": lambda where, value: as_integer(where, value, 0, MAX_COORDINATES),
     "edge_lengths_": as_flag,
+    "constant_": lambda where, value: as_number(where, value, 0.0, LARGEST_CONSTANT),
     "largest_value_": lambda where, value: as_number(where, value, 1.0, largest_magnitude("float64")),
 }
 FITTED: dict[str, dict[str, Check]] = {
@@ -95,7 +97,7 @@ FITTED: dict[str, dict[str, Check]] = {
     "GCGPRegressor": {**COMMON, "noise_": _variance, "intercept_": as_number},
 }
 """Fitted attributes of each estimator that are numbers, texts or short lists, and how they are checked."""
-LATER = {"softmax_weight_": 0.0, "largest_value_": largest_magnitude("float32")}
+LATER = {"softmax_weight_": 0.0, "constant_": 0.0, "largest_value_": largest_magnitude("float32")}
 """Those that the first files did not have."""
 
 
@@ -133,10 +135,9 @@ def check_history(where: str, history: Any) -> None:
         as_number(f"{where}[{i}][3]", seconds, 0.0)
 
 
-def check_posterior(where: str, tensors: Mapping[str, Tensor], sizes: Sequence[int], variance: float) -> int:
-    """The tensors of the posterior on features of these sizes; returns the number of latent functions."""
+def check_posterior(where: str, tensors: Mapping[str, Tensor], size: int, variance: float) -> int:
+    """The tensors of the posterior on so many features; returns the number of latent functions."""
     as_object(where, dict(tensors), ("weights", "roots"))
-    size = sum(sizes)
     weights = checked_tensor(f"{where}.weights", tensors["weights"], (size, None), torch.float64)
     count = weights.shape[1]
     roots = checked_tensor(f"{where}.roots", tensors["roots"], (count, size, size), torch.float64)

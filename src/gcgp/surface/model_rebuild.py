@@ -126,10 +126,11 @@ def _rebuilt_estimator(where: str, description: Any, tensors: dict[str, Tensor])
         _rebuilt_term(f"{where}.terms[{i}]", term, _taken(tensors, f"terms.{i}."), description["fitted"])
         for i, term in enumerate(as_list(f"{where}.terms", description["terms"], 1, MAX_TERMS))
     ]
-    estimator.features_ = Features(terms, as_bytes(estimator.memory_limit))
+    memory = as_bytes(estimator.memory_limit)
+    estimator.features_ = Features(terms, memory, constant=estimator.constant_)
     posterior = _taken(tensors, "posterior.")
-    sizes = [len(term.inducing) for term in terms]
-    latents = check_posterior(f"{where}.posterior", posterior, sizes, estimator.variance_)
+    size = estimator.features_.size
+    latents = check_posterior(f"{where}.posterior", posterior, size, estimator.variance_)
     estimator.posterior_ = Posterior(estimator.variance_, posterior["weights"], posterior["roots"])
     estimator.history_ = [Step(*learned) for learned in description["history"]]
     if "start" in description:

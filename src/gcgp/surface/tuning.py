@@ -114,6 +114,7 @@ class TrialLoss:
         ranks: Ranks = ALONE,
         device: torch.device = CPU,
         progress: Callable[[int], None] = lambda done: None,
+        constant: float = 0.0,
     ) -> None:
         self.labels = labels
         self.targets = targets
@@ -126,6 +127,8 @@ class TrialLoss:
         self.device = device
         """Where kernels are summed."""
         self.progress = progress
+        self.constant = constant
+        """Variance of the constant term; see `Features`."""
         self.rng = rng
         self.seed = int(rng.integers(2**31))
         self.last: Point = START
@@ -175,7 +178,7 @@ class TrialLoss:
 
     def _features(self, terms: Sequence[Term], drafts: Sequence[Draft], signals: slice) -> Chunk:
         """Of some trial signals, a run at a time: kernels make copies of patches."""
-        features = Features(terms, 0, self.device)
+        features = Features(terms, 0, self.device, self.constant)
         every = [draft.trial for draft in drafts]
         rows = sum(trial.offsets.diff() * trial.values.shape[1] for trial in every)
         cost = 8.0 * np.asarray(rows)[signals]
