@@ -69,6 +69,7 @@ def test_it_cannot_be_changed_from_outside():
         (SQUARE, [[0, 1, 2, 3]], r"faces must have shape \[\*, 3\], got \[1, 4\]"),
         ([[0, 0], [1, 1]], [], r"vertices must have shape \[\*, 3\], got \[2, 2\]"),
         ([[0, 0, 0], [0, np.nan, 0]], [], r"vertices\[1, 1\] is nan; it must be finite"),
+        ([[0, 0, 0], [0, 0, -1e38]], [], r"vertices\[1, 2\] is -1e\+38; it must be within ±1e\+37"),
     ],
 )
 def test_bad_input_is_named(vertices, faces, message):

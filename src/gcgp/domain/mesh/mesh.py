@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from gcgp.domain.mesh.surface import Surface
 
 
+MAX_COORDINATE = 1e37
+"""Largest magnitude of a coordinate; beyond it, distances overflow in single precision."""
+
+
 @dataclass(frozen=True, eq=False)
 class Mesh:
     """A triangle mesh. Any triangles are accepted; `report()` lists defects.
@@ -22,7 +26,7 @@ class Mesh:
     areas, spectra and charts.
 
     Vertices become float64 and faces int64. A mesh without vertices, a face that names a vertex that is
-    not there, and a coordinate that is not finite are errors.
+    not there, and a coordinate that is not finite or beyond ±1e37 are errors.
 
     >>> square = Mesh([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]], [[0, 1, 2], [0, 2, 3]])
     >>> square
@@ -44,6 +48,12 @@ class Mesh:
         if not np.isfinite(vertices).all():
             v, axis = np.argwhere(~np.isfinite(vertices))[0]
             raise ValueError(f"{item}: vertices[{v}, {axis}] is {vertices[v, axis]}; it must be finite")
+        if np.abs(vertices).max() > MAX_COORDINATE:
+            v, axis = np.argwhere(np.abs(vertices) > MAX_COORDINATE)[0]
+            raise ValueError(
+                f"{item}: vertices[{v}, {axis}] is {vertices[v, axis]}; it must be within "
+                f"±{MAX_COORDINATE:g}, as distances are stored in single precision"
+            )
         outside = (faces < 0) | (faces >= len(vertices))
         if outside.any():
             f = int(np.argmax(outside.any(axis=1)))
