@@ -11,6 +11,8 @@ import heapq
 import numpy as np
 from numba import njit, prange
 
+from gcgp.domain.forking import parallel_njit
+
 ROWS_PER_TASK = 64
 
 
@@ -35,7 +37,7 @@ def _distance(coordinates, a, b):  # type: ignore[no-untyped-def]
     return np.sqrt(total)
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def _count_within(coordinates, first, last, reach):  # type: ignore[no-untyped-def]
     found = np.zeros(len(first), dtype=np.int64)
     for v in prange(len(first)):
@@ -46,7 +48,7 @@ def _count_within(coordinates, first, last, reach):  # type: ignore[no-untyped-d
     return found
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def _fill_within(coordinates, first, last, reach, row_offsets):  # type: ignore[no-untyped-def]
     neighbours = np.empty(row_offsets[-1], dtype=np.int32)
     rho = np.empty(row_offsets[-1])
@@ -61,7 +63,7 @@ def _fill_within(coordinates, first, last, reach, row_offsets):  # type: ignore[
     return neighbours, rho
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def nearest_distances(coordinates, vertex_offsets):  # type: ignore[no-untyped-def]
     """Distance from each vertex to the nearest other one of its graph that does not coincide with it."""
     nearest = np.full(vertex_offsets[-1], np.inf)
@@ -97,7 +99,7 @@ def pairs_along_edges(
     return row_offsets, neighbours, rho
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def _dijkstra(  # type: ignore[no-untyped-def]
     indptr, indices, lengths, first, widest, reach, found, row_offsets, neighbours, rho
 ):
@@ -136,7 +138,7 @@ def _dijkstra(  # type: ignore[no-untyped-def]
                 distance[touched[i]] = np.inf
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def pair_offsets(coordinates, first, row_offsets, neighbours):  # type: ignore[no-untyped-def]
     """The neighbour's coordinates minus the vertex's own, for each pair."""
     offsets = np.empty((len(neighbours), coordinates.shape[1]))
@@ -147,7 +149,7 @@ def pair_offsets(coordinates, first, row_offsets, neighbours):  # type: ignore[n
     return offsets
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def pair_angles(offsets):  # type: ignore[no-untyped-def]
     """arctan2 of two-dimensional offsets; NaN where the offset is zero and has no direction."""
     angles = np.empty(len(offsets))

@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import ArrayLike
 
+from gcgp.domain.forking import parallel_njit
 from gcgp.domain.graphs import Graphs
 from gcgp.domain.reading import as_array
 from gcgp.domain.signals import Signals
@@ -149,7 +150,7 @@ def _lloyd(points, k, max_iter, state):  # type: ignore[no-untyped-def]
     return labels
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def _clusters(pixels, width, foreground, background, value_scale, max_iter, seed):  # type: ignore[no-untyped-def]
     n, area, channels = pixels.shape
     most = foreground + background
@@ -205,7 +206,7 @@ def _joined_below(
     return edges, lengths, edge_offsets
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def _count_joined(coordinates, vertex_offsets, threshold):  # type: ignore[no-untyped-def]
     found = np.zeros(len(vertex_offsets) - 1, dtype=np.int64)
     for graph in prange(len(found)):
@@ -218,7 +219,7 @@ def _count_joined(coordinates, vertex_offsets, threshold):  # type: ignore[no-un
     return found
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def _fill_joined(coordinates, vertex_offsets, threshold, edge_offsets):  # type: ignore[no-untyped-def]
     edges = np.empty((edge_offsets[-1], 2), dtype=np.int32)
     lengths = np.empty(edge_offsets[-1], dtype=np.float32)

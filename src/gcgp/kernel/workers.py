@@ -7,7 +7,6 @@ takes longer than to give each core blocks of its own.
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +16,14 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from gcgp.domain.forking import after_fork
+
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 _local = threading.local()
 _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
-os.register_at_fork(after_in_child=_pools.clear)  # threads do not live on in a forked process
 
 
 def in_order(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterator[Result]:
@@ -79,3 +79,14 @@ def _begin() -> None:
     """One thread for torch. It is asked once, because else the thread would still take on a later number."""
     torch.set_num_threads(1)
     torch.get_num_threads()
+
+
+def _take_one_thread() -> None:
+    """In a forked process: the threads of the pools and of torch did not live on, and torch would wait."""
+    global _lock
+    _lock = threading.Lock()
+    _pools.clear()
+    torch.set_num_threads(1)
+
+
+after_fork(_take_one_thread)

@@ -6,10 +6,12 @@ By hand, because torch's sparse products need one matrix per bin and signal and 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from gcgp.domain.forking import parallel_njit
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def weighted_sums(radial, angular, row_offsets, neighbours, rows, bases, values):  # type: ignore[no-untyped-def]
     """Σ_v' radial[pair, k] · angular[pair, j] · values[base + v', c], as `[output row, c, k·J + j]`."""
     K, J, channels = radial.shape[1], angular.shape[1], values.shape[1]
@@ -27,7 +29,7 @@ def weighted_sums(radial, angular, row_offsets, neighbours, rows, bases, values)
     return out
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath={"contract"})
+@parallel_njit(cache=True, nogil=True, fastmath={"contract"})
 def stencil_sums(images, filters):  # type: ignore[no-untyped-def]
     """Σ_o filters[−o, b] · images[n, c, p + o] with zero padding, as `[n, c, p, b]`.
 
@@ -56,7 +58,7 @@ def stencil_sums(images, filters):  # type: ignore[no-untyped-def]
     return out.reshape(count, channels, height * width, bins)
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath={"contract", "reassoc", "nsz"})
+@parallel_njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def weighted_sums_pullback(  # type: ignore[no-untyped-def]
     gradient, radial, angular, row_offsets, by_row, members, neighbours, bases, values
 ):
@@ -88,7 +90,7 @@ def weighted_sums_pullback(  # type: ignore[no-untyped-def]
     return pulled_radial, pulled_angular
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit(cache=True, nogil=True)
 def first_occurrences(words, offsets):  # type: ignore[no-untyped-def]
     """For each row, the first row of the same segment with the same bits."""
     first = np.arange(len(words))

@@ -6,7 +6,9 @@ By hand, because torch takes eight passes over arrays of pairs × bins for what 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from gcgp.domain.forking import parallel_njit
 
 PAIRS_PER_TASK = 4096
 PAIRS_AT_ONCE = 64
@@ -24,7 +26,7 @@ C4, C5 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443)
 C6, C7 = np.float32(0.00015403530393381608), np.float32(1.525273380405984e-05)
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath={"contract"})
+@parallel_njit(cache=True, nogil=True, fastmath={"contract"})
 def gaussian_bins(coordinate, centres, width, period):  # type: ignore[no-untyped-def]
     """exp(−½((c − μ_k) / σ)²) in float32, `[pairs, K]`; differences wrap at a period that is not 0.
 
@@ -64,7 +66,7 @@ def gaussian_bins(coordinate, centres, width, period):  # type: ignore[no-untype
     return out
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath={"contract"})
+@parallel_njit(cache=True, nogil=True, fastmath={"contract"})
 def gaussian_bins_pullback(gradient, weights, coordinate, centres, width, period):  # type: ignore[no-untyped-def]
     """What a gradient with respect to the weights means for the centres and the width, in float64."""
     bins = len(centres)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numba import njit, prange
+from numba import prange
 from scipy.sparse import coo_array
 from scipy.spatial import KDTree
 from torch import Tensor
 
 from gcgp.domain import Graphs, Meshes, Signals
+from gcgp.domain.forking import parallel_njit
 
 NEAREST = 15
 """Neighbours that a vertex of a graph gets by distance, which makes about as many edges as MoNet's own
@@ -101,7 +102,7 @@ class Level:
         return Level.of(offsets, np.stack(sums, axis=1) / members[:, None], pairs)
 
 
-@njit(cache=True, parallel=True)
+@parallel_njit(cache=True)
 def _matched(offsets, positions, starts, neighbours):  # type: ignore[no-untyped-def]
     """Each vertex in turn that is still alone joins the nearest neighbour that is; the number of its pair."""
     parents = np.full(offsets[-1], -1, dtype=np.int64)
