@@ -8,6 +8,7 @@ import torch
 
 from gcgp.domain import Signals
 from gcgp.domain.reading import as_array
+from gcgp.surface.inputs import as_signals, labels_of
 
 TRIANGLE = [[0, 1], [1, 2], [2, 0]]
 VALUES = np.array([[1.0, 0.0], [0.0, 2.5], [0.0, 0.0]])
@@ -121,3 +122,33 @@ def test_sparse_images_are_refused():
 
 def test_arrays_are_not_copied():
     assert as_array(VALUES, "values") is VALUES
+
+
+class Unreadable:
+    """Fails however it is read."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("unreadable")
+
+    def __iter__(self):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("given", [Unreadable(), torch.empty(3, device="meta"), np.ma.masked, object()])
+def test_unreadable_objects_are_value_or_type_errors(given):
+    readers = [
+        Signals.from_images,
+        lambda item: Signals.from_graphs(item, [TRIANGLE]),
+        lambda item: Signals.from_graphs([item], [TRIANGLE]),
+        lambda item: Signals.from_graphs([np.ones(3)], [item]),
+        lambda item: Signals.on_graph(item, TRIANGLE),
+        lambda item: Signals.on_meshes([np.ones(3)], item),
+        lambda item: Signals.concatenate([item]),
+        Signals.from_pyg,
+        Signals.from_networkx,
+        as_signals,
+        labels_of,
+    ]
+    for read in readers:
+        with pytest.raises((ValueError, TypeError)):
+            read(given)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gcgp.domain.mesh.mesh import Mesh
+from gcgp.domain.reading import as_array, as_list
 
 if TYPE_CHECKING:
     from gcgp.domain.signals import Signals
@@ -38,9 +39,10 @@ def as_mesh(item: Any, name: str) -> Mesh:
 
 def as_meshes(meshes: Any) -> list[Mesh]:
     """One `Mesh` per item; the same object gives the same mesh."""
-    if is_mesh(meshes) or not isinstance(meshes, Iterable):
-        raise TypeError(f"meshes: expected a list with one item per signal, got a {type(meshes).__name__}")
-    items = list(meshes)
+    error = f"meshes: expected a list with one item per signal, got a {type(meshes).__name__}"
+    if is_mesh(meshes):
+        raise TypeError(error)
+    items = as_list(meshes, error)
     read: dict[int, Mesh] = {}
     for i, item in enumerate(items):
         if id(item) not in read:
@@ -57,12 +59,16 @@ def from_networkx(
     """Signals from graphs of NetworkX; see `Signals.from_networkx`."""
     from gcgp.domain.signals import Signals
 
-    items = [graphs] if is_networkx(graphs) else list(graphs)
+    error = f"graphs: expected graphs of NetworkX, got {type(graphs).__name__}"
+    items = [graphs] if is_networkx(graphs) else as_list(graphs, error)
     for i, graph in enumerate(items):
         if not is_networkx(graph):
             raise TypeError(f"graph {i}: expected a NetworkX graph, got {type(graph).__name__}")
     _warn_of_unused(items, coordinates, edge_lengths)
-    names = [values] if isinstance(values, str) else list(values)
+    error = f"values={values!r}: expected the name of a node attribute, or a list of names"
+    names = [values] if isinstance(values, str) else as_list(values, error)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise TypeError(error)
     return Signals.from_graphs(
         [_node_values(graph, i, names) for i, graph in enumerate(items)],
         [_edges(graph) for graph in items],
@@ -109,7 +115,8 @@ def _node_values(graph: Any, number: int, names: Sequence[str]) -> list[np.ndarr
                     "Signals.from_networkx(graphs, values=...), such as degrees, "
                     "nx.set_node_attributes(graph, dict(graph.degree()), 'degree')"
                 )
-        rows.append(np.concatenate([np.atleast_1d(data[name]) for name in names]))
+        parts = [as_array(data[name], f"graph {number}: node {node!r}", name) for name in names]
+        rows.append(np.concatenate([np.atleast_1d(part) for part in parts]))
     return rows
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from gcgp.domain.graphs import Graphs
-from gcgp.domain.reading import as_array, tensor_array
+from gcgp.domain.reading import as_array, as_list, plain_array
 
 if TYPE_CHECKING:
     from gcgp.domain.signals import Signals
 
+HETEROGENEOUS = "HeteroData"
 LENGTH = "edge_length"
 """The attribute in which `to_pyg` writes lengths of edges."""
 UNCLEAR = ("edge_weight", "edge_attr")
@@ -31,9 +31,10 @@ def from_pyg(
     items = _graphs(data, any_order=return_y)
     for i, item in enumerate(items):
         _check_fields(item, i)
+    edges = [_edges(item.edge_index, i) for i, item in enumerate(items)]
     signals = Signals.from_graphs(
         [item.x for item in items],
-        [as_array(item.edge_index, f"graph {i}", "edge_index").T for i, item in enumerate(items)],
+        edges,
         _lengths(items, edge_lengths),
         _optional(items, "pos"),
     )
@@ -42,7 +43,7 @@ def from_pyg(
 
 def is_pyg(data: Any) -> bool:
     """Whether this is a graph, a batch of graphs, or a data set of graphs."""
-    return hasattr(data, "edge_index")
+    return hasattr(data, "edge_index") or type(data).__name__ == HETEROGENEOUS
 
 
 def _graphs(data: Any, any_order: bool) -> list[Any]:
@@ -56,16 +57,13 @@ def _graphs(data: Any, any_order: bool) -> list[Any]:
             )
     if is_pyg(data) and not isinstance(data, Dataset):  # a data set has the joined edge_index of its graphs
         data = [data]
-    elif not isinstance(data, Iterable) or isinstance(data, (str, Mapping)):
-        raise TypeError(f"data: expected PyTorch Geometric data, got {type(data).__name__}")
+    error = f"data: expected PyTorch Geometric data, got {type(data).__name__}"
+    if isinstance(data, (str, bytes, Mapping)):
+        raise TypeError(error)
     graphs: list[Any] = []
-    for item in data:
-        if isinstance(item, (list, tuple)):
-            graphs.extend(_graphs(item, any_order))
-        elif hasattr(item, "to_data_list"):
-            graphs.extend(_split(item, len(graphs)))
-        else:
-            graphs.append(item)
+    for item in as_list(data, error):
+        for part in item if isinstance(item, (list, tuple)) else [item]:
+            graphs.extend(_split(part, len(graphs)) if hasattr(part, "to_data_list") else [part])
     return graphs
 
 
@@ -83,8 +81,8 @@ def _unsplit(graph: int) -> ValueError:
 
 
 def _check_fields(item: Any, i: int) -> None:
-    if not is_pyg(item):
-        hint = "; convert it with .to_homogeneous()" if type(item).__name__ == "HeteroData" else ""
+    if not hasattr(item, "edge_index"):
+        hint = "; convert it with .to_homogeneous()" if type(item).__name__ == HETEROGENEOUS else ""
         raise TypeError(f"graph {i}: a {type(item).__name__} instead of PyTorch Geometric Data{hint}")
     batch = getattr(item, "batch", None)
     if batch is not None and len(batch) and bool((batch != batch[0]).any()):
@@ -100,16 +98,21 @@ def _check_fields(item: Any, i: int) -> None:
             "data.x = torch_geometric.utils.degree(data.edge_index[0], data.num_nodes)[:, None], "
             "or ones, data.x = torch.ones(data.num_nodes, 1)"
         )
-    if item.edge_index.ndim != 2 or item.edge_index.shape[0] != 2:
-        raise ValueError(f"graph {i}: edge_index must have shape [2, E], got {tuple(item.edge_index.shape)}")
+
+
+def _edges(edge_index: Any, i: int) -> np.ndarray:
+    ends = as_array(edge_index, f"graph {i}", "edge_index")
+    if ends.ndim != 2 or ends.shape[0] != 2:
+        raise ValueError(f"graph {i}: edge_index must have shape [2, E], got {ends.shape}")
+    return ends.T
 
 
 def _lengths(items: list[Any], name: str | bool | None) -> list[Any] | None:
     """The lengths of the edges: the named attribute, or what `to_pyg` wrote."""
     if name is False:
         return None
-    if name is True:
-        raise TypeError("edge_lengths=True: expected the name of an attribute, False or None")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"edge_lengths={name!r}: expected the name of an attribute, False or None")
     if name is None:
         unused = [f for f in UNCLEAR if any(getattr(item, f, None) is not None for item in items)]
         if unused:
@@ -124,11 +127,11 @@ def _lengths(items: list[Any], name: str | bool | None) -> list[Any] | None:
     lengths = _optional(items, name)
     if lengths is None:
         raise ValueError(f"graph 0: its {name} is missing")
-    for i, length in enumerate(lengths):
-        shape = np.shape(length)
-        if len(shape) not in (1, 2) or shape[1:] not in ((), (1,)):
-            raise ValueError(f"graph {i}: {name} must have shape [E] or [E, 1], got {tuple(shape)}")
-    return lengths
+    arrays = [as_array(length, f"graph {i}", name) for i, length in enumerate(lengths)]
+    for i, array in enumerate(arrays):
+        if array.ndim == 0 or array.shape[1:] not in ((), (1,)):
+            raise ValueError(f"graph {i}: {name} must have shape [E] or [E, 1], got {array.shape}")
+    return arrays
 
 
 def _labels(items: list[Any]) -> np.ndarray:
@@ -138,7 +141,7 @@ def _labels(items: list[Any]) -> np.ndarray:
         label = getattr(item, "y", None)
         if label is None:
             raise ValueError(f"graph {i}: its y is missing")
-        array = tensor_array(label) if isinstance(label, Tensor) else np.asarray(label)
+        array = plain_array(label, f"graph {i}: y is no label")
         if array.size != 1 and (array.ndim != 2 or len(array) != 1):
             raise ValueError(
                 f"graph {i}: y has shape {array.shape}; expected one label per graph, [1] or [1, k]"

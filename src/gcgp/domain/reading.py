@@ -27,7 +27,11 @@ def is_missing(item: Any) -> bool:
 
 def tensor_array(tensor: torch.Tensor) -> np.ndarray:
     """A tensor on any device, with gradients or without, as an array; half precision becomes float32."""
+    if tensor.is_meta:
+        raise ValueError("a tensor on the device 'meta' has a shape but no values")
     plain = tensor.detach().cpu()
+    if plain.is_quantized:
+        plain = plain.dequantize()
     if plain.layout is not torch.strided:
         plain = plain.to_dense()
     if plain.dtype.is_floating_point and plain.dtype not in (torch.float32, torch.float64):
@@ -35,12 +39,29 @@ def tensor_array(tensor: torch.Tensor) -> np.ndarray:
     return plain.resolve_conj().resolve_neg().numpy()
 
 
+def as_list(given: Any, error: str) -> list[Any]:
+    """The items of an iterable; a TypeError with this message if they cannot be had."""
+    try:
+        return list(given)
+    except Exception as cause:  # whatever the iterator of a foreign object raises
+        raise TypeError(error) from cause
+
+
+def plain_array(item: Any, error: str) -> np.ndarray:
+    """An array, masked or not, from what NumPy can read; a ValueError with this message from the rest."""
+    try:
+        return tensor_array(item) if isinstance(item, torch.Tensor) else np.asanyarray(item)
+    except Exception as cause:  # whatever the __array__ of a foreign object raises
+        raise ValueError(f"{error} ({cause})") from cause
+
+
 def as_items(given: Any, field: str, advice: str = "") -> list[Any]:
     """One item per signal or graph, from any iterable whose items can be meant so."""
+    error = f"{field}: expected a list with one item per graph, got {_kind(given)}{advice}"
     table = hasattr(given, "columns") or scipy.sparse.issparse(given)
-    if table or isinstance(given, (str, bytes, Mapping, AbstractSet)) or not hasattr(given, "__iter__"):
-        raise TypeError(f"{field}: expected a list with one item per graph, got {_kind(given)}{advice}")
-    return list(given)
+    if table or isinstance(given, (str, bytes, Mapping, AbstractSet)):
+        raise TypeError(error)
+    return as_list(given, error)
 
 
 def as_array(item: Any, name: str, field: str = "values", stacked: str = "") -> np.ndarray:
@@ -48,24 +69,18 @@ def as_array(item: Any, name: str, field: str = "values", stacked: str = "") -> 
 
     `stacked` names the items of the first axis, if errors are to name one of these instead of `name`.
     """
-    if isinstance(item, torch.Tensor):
-        return tensor_array(item)
     if scipy.sparse.issparse(item):
         return item.toarray()
     special = (torch.Tensor, np.ma.MaskedArray)  # which NumPy would fail on, or whose mask it would drop
     if isinstance(item, (list, tuple)) and any(isinstance(part, special) for part in item):
         item = [as_array(part, f"{name}: {field}[{i}]", field) for i, part in enumerate(item)]
-    if isinstance(item, np.ma.MaskedArray):
-        mask = np.ma.getmaskarray(item)
-        if mask.any():
-            place = np.argwhere(mask)[0].tolist()
-            name, place = (f"{stacked} {place[0]}", place[1:]) if stacked else (name, place)
-            raise ValueError(f"{name}: {field} at {place} is masked; fill masked values or leave them out")
-        item = item.data
-    try:
-        array = np.asarray(item)
-    except (ValueError, RuntimeError) as error:
-        raise ValueError(f"{name}: {field} are no rectangular array") from error
+    array = plain_array(item, f"{name}: {field} are no rectangular array")
+    mask = np.ma.getmask(array)
+    if mask is not np.ma.nomask and mask.any():
+        place = np.argwhere(mask)[0].tolist()
+        name, place = (f"{stacked} {place[0]}", place[1:]) if stacked and place else (name, place)
+        raise ValueError(f"{name}: {field} at {place} is masked; fill masked values or leave them out")
+    array = np.asarray(array)
     return _of_objects(array, name, field) if array.dtype.kind == "O" else array
 
 

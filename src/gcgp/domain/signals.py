@@ -209,6 +209,8 @@ class Signals:
         if not parts:
             raise ValueError("signals: nothing to concatenate")
         for i, part in enumerate(parts):
+            if not isinstance(part, Signals):
+                raise TypeError(f"part {i}: expected Signals, got {type(part).__name__}")
             if type(part.domains) is not type(parts[0].domains):
                 raise ValueError(
                     f"part {i}: its domains are {type(part.domains).__name__}, "

@@ -15,7 +15,7 @@ import torch
 from gcgp.domain import Graphs, Signals
 from gcgp.domain.adapters import is_mesh, is_networkx
 from gcgp.domain.pyg import is_pyg
-from gcgp.domain.reading import is_missing, tensor_array
+from gcgp.domain.reading import as_list, is_missing, plain_array
 
 NO_VALUES = (
     "X: got meshes, which have no values on their vertices; put a descriptor before the estimator, as in "
@@ -36,7 +36,7 @@ def as_signals(X: Any) -> Signals:
     if is_mesh(X):
         raise ValueError(NO_VALUES)
     if hasattr(X, "__array__") and not hasattr(X, "ndim"):
-        X = np.asarray(X)
+        X = plain_array(X, "X: values are no rectangular array")
     if scipy.sparse.issparse(X) or (hasattr(X, "__array__") and X.ndim == 2):
         raise ValueError(
             f"X: got a table of shape {tuple(X.shape)}; expected Signals, or images "
@@ -44,9 +44,10 @@ def as_signals(X: Any) -> Signals:
         )
     if hasattr(X, "__array__") and not (X.ndim == 1 and X.dtype == object):
         return Signals.from_images(X)
+    error = f"X: expected Signals or an array of images, got {type(X).__name__}"
     if not isinstance(X, Iterable) or isinstance(X, (str, bytes, Mapping, AbstractSet)):
-        raise ValueError(f"X: expected Signals or an array of images, got {type(X).__name__}")
-    return _of_items(list(X))
+        raise ValueError(error)
+    return _of_items(as_list(X, error))
 
 
 def _of_items(items: list[Any]) -> Signals:
@@ -149,12 +150,13 @@ def labels_of(y: Any) -> np.ndarray:
     """
     if y is None:
         raise ValueError("y: labels are required, got None")
+    error = f"y: expected a list or array of labels, got {type(y).__name__}"
     listed = hasattr(y, "__array__") or isinstance(y, Iterable)
     if not listed or isinstance(y, (str, bytes, Mapping, AbstractSet)) or scipy.sparse.issparse(y):
-        raise TypeError(f"y: expected a list or array of labels, got {type(y).__name__}")
+        raise TypeError(error)
     texts: tuple[type, ...] = (str,)
     if hasattr(y, "__array__"):
-        array = tensor_array(y) if isinstance(y, torch.Tensor) else np.asanyarray(y)
+        array = plain_array(y, error)
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.ndim != 1:
@@ -166,7 +168,7 @@ def labels_of(y: Any) -> np.ndarray:
             return np.asarray(array)
         texts = ()  # texts in an array of objects, such as a pandas column, stay objects
         y = array
-    items = [_one_label(item, i) for i, item in enumerate(y)]
+    items = [_one_label(item, i) for i, item in enumerate(as_list(y, error))]
     for i, item in enumerate(items):
         if is_missing(item):
             raise _no_label(items, i)
@@ -180,7 +182,7 @@ def _one_label(item: Any, number: int) -> Any:
     """The number that a tensor or array of one element holds; anything else as it is."""
     if not isinstance(item, (torch.Tensor, np.ndarray)) or item is np.ma.masked:
         return item
-    array = tensor_array(item) if isinstance(item, torch.Tensor) else item
+    array = plain_array(item, f"y[{number}] is no label")
     if array.size != 1:
         raise ValueError(f"y[{number}] has shape {array.shape}: expected one label per signal")
     return array.reshape(-1)[0]
