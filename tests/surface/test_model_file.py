@@ -1,5 +1,7 @@
+import errno
 import json
 import pickle
+import re
 import struct
 
 import numpy as np
@@ -288,6 +290,33 @@ def test_a_write_that_fails_leaves_nothing_behind(path, monkeypatch):
     with pytest.raises(OSError, match="no space left"):
         model.save(path)
     assert list(path.parent.iterdir()) == []
+
+
+@pytest.fixture
+def full_disk():
+    """Files of this process may be only 100 bytes long, so that writing fails as on a full disk."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture
+def fitted():
+    return GCGPClassifier(**FAST).fit(IMAGES, LABELS)
+
+
+def test_a_full_disk_is_reported_with_the_path(fitted, path, full_disk):
+    with pytest.raises(OSError, match=re.escape(str(path))) as found:
+        fitted.save(path)
+    assert found.value.errno == errno.EFBIG
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_folder_that_does_not_exist_is_reported_with_the_path(fitted, path):
+    with pytest.raises(FileNotFoundError, match=re.escape(str(path.parent / "no" / "model.gcgp"))):
+        fitted.save(path.parent / "no" / "model.gcgp")
 
 
 class TestDamage:

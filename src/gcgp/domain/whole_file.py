@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 PART = ".part"
 """Ending of files that are being written."""
@@ -17,6 +20,7 @@ def whole_file(path: str | Path, *, durable: bool = False) -> Iterator[Path]:
     """A path to write to, which takes the place of `path` at the end if nothing failed.
 
     Whoever reads `path` meanwhile sees what was there before. `durable` waits until the disk has it.
+    If it cannot be written (the disk is full, say), the OSError names `path`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -33,5 +37,18 @@ def whole_file(path: str | Path, *, durable: bool = False) -> Iterator[Path]:
             with open(part, "rb") as written:
                 os.fsync(written.fileno())
         os.replace(part, target)
+    except (OSError, SafetensorError) as error:
+        raise _with_path(error, target) from error
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _with_path(error: Exception, path: Path) -> OSError:
+    """The same error as an OSError that names the file; safetensors has errors of its own."""
+    number = re.search(r"os error (\d+)", str(error))
+    if isinstance(error, OSError) and error.errno is not None:
+        return OSError(error.errno, error.strerror, str(path))
+    if number is not None:
+        return OSError(int(number[1]), os.strerror(int(number[1])), str(path))
+    return OSError(f"{path} could not be written: {error}")

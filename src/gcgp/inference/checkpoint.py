@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -41,14 +42,22 @@ class Checkpoint:
         return time.monotonic() - self._written.get(stage, -float("inf")) >= self.every
 
     def save(self, stage: str, state: dict[str, Tensor]) -> None:
-        """Keep the state of a stage."""
+        """Keep the state of a stage. If the file cannot be written, warn; the next try is when it is due."""
         self._states[stage] = state
         if self.ranks.rank > 0:
             self._written[stage] = time.monotonic()
             return
         flat = {f"{s}/{name}": t.contiguous() for s, own in self._states.items() for name, t in own.items()}
-        with whole_file(self.path) as part:
-            save_file(flat, part, {"format": FORMAT, "run": self.run})
+        try:
+            with whole_file(self.path) as part:
+                save_file(flat, part, {"format": FORMAT, "run": self.run})
+        except OSError as error:
+            warnings.warn(
+                f"checkpoint={str(self.path)!r} could not be written ({error}); the fit continues, but "
+                "cannot be resumed from here",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self._written[stage] = time.monotonic()
 
     def _read(self) -> dict[str, dict[str, Tensor]]:
