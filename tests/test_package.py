@@ -31,6 +31,38 @@ def test_importing_gcgp_loads_no_heavy_package():
     assert done.stdout.strip() == "set()"
 
 
+WITHOUT_UNIX = """
+import os, pkgutil, sys
+
+import gpytorch, joblib, matplotlib.pyplot, numba, numpy, scipy.optimize, sklearn.pipeline, torch  # for Linux
+
+for name in ("resource", "fcntl", "pwd", "grp", "termios"):
+    sys.modules[name] = None  # importing it raises ImportError
+for name in ("register_at_fork", "fork", "sched_getaffinity", "getuid"):
+    if hasattr(os, name):
+        delattr(os, name)
+import gcgp
+
+for module in pkgutil.walk_packages(gcgp.__path__, "gcgp."):
+    if not module.name.endswith("__main__"):
+        __import__(module.name)
+from gcgp.surface.metrics import peak_memory
+
+images = numpy.random.default_rng(0).random((10, 5, 5))
+model = gcgp.GCGPClassifier(n_inducing=4, lengthscale=0.4, location=False, progress=False)
+model.fit(images, [0, 1] * 5).save(sys.argv[1])
+assert (gcgp.load(sys.argv[1]).predict(images) == model.predict(images)).all()
+print(peak_memory())
+"""
+
+
+def test_nothing_needs_modules_that_only_unix_has(tmp_path):
+    command = [sys.executable, "-c", WITHOUT_UNIX, str(tmp_path / "model.gcgp")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "nan"
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_knows_none_of_those_after_it(room):
     later = {f"gcgp.{name}" for name in ROOMS[ROOMS.index(room) + 1 :]}

@@ -34,7 +34,7 @@ def whole_file(path: str | Path, *, durable: bool = False) -> Iterator[Path]:
     try:
         yield part
         if durable:
-            with open(part, "rb") as written:
+            with open(part, "r+b") as written:  # Windows waits only for files opened for writing
                 os.fsync(written.fileno())
         os.replace(part, target)
     except (OSError, SafetensorError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from dataclasses import dataclass
 
@@ -56,6 +55,10 @@ def calibration(
 
 
 def peak_memory() -> float:
-    """The most memory this process has held, in GB."""
+    """The most memory this process has held, in GB; NaN on Windows, where Python does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return float("nan")
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
