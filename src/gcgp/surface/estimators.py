@@ -332,8 +332,8 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R² of the predicted means; targets may be given as to `fit`."""
-        signals = self._input(X)
-        return float(super().score(signals, as_targets(y, len(signals)), sample_weight))
+        targets = labels_of(y)
+        return float(super().score(X, as_targets(targets, len(targets)), sample_weight))
 
     def _choose(
         self, statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point], ranks: Ranks
