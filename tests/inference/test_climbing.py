@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from gcgp.inference.cholesky import FactorizationError
 from gcgp.inference.climbing import OPTIMISERS, History, climb
 
 TOP = np.array([0.7, -1.2])
@@ -69,3 +71,29 @@ def test_what_is_no_number_is_not_climbed():
     best, *_ = climb(cliff, np.zeros(2), bounds=FREE, max_iter=50, history=History())
     assert best[0] < 0.5
     assert hill(best)[0] > hill(np.zeros(2))[0]
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize(
+    "error", [FactorizationError("Kuu"), torch.linalg.LinAlgError("not positive definite")]
+)
+def test_a_point_without_a_factor_is_a_rejected_step(optimiser, error):
+    def cliff(x):
+        if x[0] > 0.5:
+            raise error
+        return hill(x)
+
+    best, value, _ = climb(
+        cliff, np.zeros(2), bounds=FREE, optimiser=optimiser, max_iter=100, history=History()
+    )
+    assert best[0] <= 0.5
+    assert value == hill(best)[0] > hill(np.zeros(2))[0]
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_a_start_without_a_factor_is_an_error(optimiser):
+    def nowhere(x):
+        raise FactorizationError("Kuu is not positive definite")
+
+    with pytest.raises(FactorizationError, match="Kuu is not positive definite"):
+        climb(nowhere, np.zeros(2), bounds=FREE, optimiser=optimiser, max_iter=5, history=History())

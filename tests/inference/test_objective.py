@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from gpytorch.priors import GammaPrior
 from scipy.spatial import ConvexHull
 
 from gcgp import Mesh
@@ -245,3 +246,24 @@ def test_of_a_batch_as_adam_climbs_it(regression, memory):
     if not regression:  # a class likelihood has no noise
         closed = replace(closed, parameters=Parameters(closed.parameters.knobs[:-1]))
     assert_gradient_is_right(Batch(closed, regression, memory))
+
+
+@pytest.mark.parametrize("by_bound", [True, False], ids=["bound", "leave-one-out"])
+def test_of_kernels_with_priors(by_bound):
+    def made(prior):
+        function = objective(
+            graphs(), Diffusion([0.5, 1.5], 0.8), by_bound=by_bound, names=["lengthscale", "radii"]
+        )
+        if prior is not None:
+            base = function.features.terms[0].kernel.base
+            base.register_prior("lengthscale_prior", prior, "lengthscale")
+        return function
+
+    prior = GammaPrior(3.0, 6.0).double()
+    with_prior, without = made(prior), made(None)
+    x = np.full(with_prior.parameters.size, 0.1)
+    gained = with_prior.value(x) - without.value(x)
+    lengthscale = with_prior.features.terms[0].kernel.base.lengthscale
+    expected = prior.log_prob(lengthscale.detach()).sum() / len(with_prior.signals)
+    assert gained == pytest.approx(float(expected), rel=1e-9)
+    assert_gradient_is_right(with_prior)

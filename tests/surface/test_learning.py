@@ -9,9 +9,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 import gcgp
-from gcgp import GCGPClassifier, GCGPRegressor
+from gcgp import GCGPClassifier, GCGPRegressor, Signals
 from gcgp.surface import learning
-from gcgp.weighting import Box, Diffusion, Polar
+from gcgp.surface.assembly import natural_radii
+from gcgp.surface.learning import _by_rule, _rescaled
+from gcgp.weighting import Box, Diffusion, GeodesicPolar, Polar
 
 SMALL = {"n_inducing": 20, "max_iter": 4, "location": False, "mass": False}
 
@@ -93,10 +95,10 @@ def test_a_learned_model_comes_back_from_its_file(learned, digits, tmp_path):
     np.testing.assert_array_equal(back.predict_proba(digits[0][:5]), learned.predict_proba(digits[0][:5]))
 
 
-def test_only_what_is_named_is_learned(digits):
+def test_only_what_is_named_is_learned(digits, hard_digits):
     model = GCGPClassifier(Polar([0.5, 1.5], 4, 0.7), learn=["lengthscale"], **SMALL).fit(*digits)
     assert weighting_of(model).radii.tolist() == pytest.approx([0.5, 1.5])
-    free = GCGPClassifier(Polar([0.5, 1.5], 4, 0.7), learn="angles", **SMALL).fit(*digits)
+    free = GCGPClassifier(Polar([0.5, 1.5], 4, 0.7), learn="angles", **SMALL).fit(*hard_digits)
     assert weighting_of(free).radii.tolist() == pytest.approx([0.5, 1.5])
     assert weighting_of(free).angles.tolist() != pytest.approx([0, np.pi / 2, np.pi, 3 * np.pi / 2])
 
@@ -195,3 +197,28 @@ def test_bad_options_are_told(digits, options, message):
 def test_names_of_the_defaults_that_a_model_lacks_are_passed_over(digits):
     model = GCGPClassifier(Box(3), learn=True, **SMALL).fit(*digits)
     assert model.history_[0].stage == "trial"
+
+
+def test_the_rule_keeps_the_bin_at_the_centre():
+    images = Signals.from_images(np.zeros((4, 12, 12)))
+    for weighting in (Diffusion([0.0, 1.0, 2.0], 0.5), Polar([0.0, 1.0, 2.0], 4, 0.5)):
+        placed = _by_rule(weighting, images)
+        radii, width = natural_radii(images, 2)
+        np.testing.assert_allclose(placed.radii.detach(), [0.0, *radii], rtol=1e-6)
+        assert float(placed.radial_width.detach()) == pytest.approx(width)
+    without = _by_rule(Diffusion([1.0, 2.0], 0.5), images)
+    np.testing.assert_allclose(without.radii.detach(), natural_radii(images, 2)[0], rtol=1e-6)
+    assert _by_rule(Diffusion([0.0], 0.5), images) is None
+
+
+def test_the_width_across_rays_follows_the_radii():
+    weighting = GeodesicPolar([0.0, 0.1, 0.2], 8, 0.05)
+    placed = weighting.with_radii([0.0, 0.3, 0.6], 0.1)
+    expected = GeodesicPolar([0.0, 0.3, 0.6], 8, 0.1)
+    assert float(placed.angular_width.detach()) == pytest.approx(float(expected.angular_width.detach()))
+
+
+def test_lengthscales_of_all_columns_follow_their_medians():
+    scales = {"bins": 2.0, "mass": 6.0, "location": 5.0}
+    before, after = {"bins": 1.0, "mass": 2.0, "location": 1.0}, {"bins": 3.0, "mass": 1.0, "location": 1.1}
+    assert _rescaled(scales, before, after) == {"bins": 6.0, "mass": 3.0, "location": 5.0}

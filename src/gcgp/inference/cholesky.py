@@ -15,6 +15,10 @@ class NumericalWarning(RuntimeWarning):
     """A matrix needed more jitter than it was given."""
 
 
+class FactorizationError(ValueError):
+    """A matrix has no Cholesky factor: it is not positive definite, or not finite."""
+
+
 def stable_cholesky(
     matrix: Float[Tensor, "M M"], jitter: float, what: str, cause: str
 ) -> Float[Tensor, "M M"]:
@@ -24,7 +28,7 @@ def stable_cholesky(
     """
     matrix = matrix.double()
     if not torch.isfinite(matrix).all():
-        raise ValueError(f"{what} has entries that are not finite: {cause}")
+        raise FactorizationError(f"{what} has entries that are not finite: {cause}")
     scale = matrix.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
     current = jitter
     while True:
@@ -33,7 +37,9 @@ def stable_cholesky(
             break
         previous, current = current, min(max(10 * current, 1e-12), LARGEST_JITTER)
         if previous >= current:
-            raise ValueError(f"{what} is not positive definite, even with jitter {LARGEST_JITTER:g}: {cause}")
+            raise FactorizationError(
+                f"{what} is not positive definite, even with jitter {LARGEST_JITTER:g}: {cause}"
+            )
     if current > max(jitter, 1e-12):
         warnings.warn(
             f"{what} needed jitter {current:g} instead of {jitter:g}: {cause}",

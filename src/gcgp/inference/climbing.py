@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.optimize import minimize
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from gcgp.inference.checkpoint import Checkpoint
+from gcgp.inference.cholesky import FactorizationError
 
 OPTIMISERS = ("l-bfgs", "adam")
 GAIN = 1e-5
@@ -98,7 +100,17 @@ def climb(
     """
     best, highest = start.copy(), -np.inf
     recent: list[float] = []
-    journal = objective if checkpoint is None else _Journal(objective, checkpoint, stage)
+
+    def attempted(x: np.ndarray) -> tuple[float, np.ndarray]:
+        """The objective; −∞, and so a rejected step, where a matrix has no factor (except at the start)."""
+        try:
+            return objective(x)
+        except (FactorizationError, LinAlgError):
+            if np.array_equal(x, start):
+                raise
+            return -np.inf, np.zeros_like(x)
+
+    journal = attempted if checkpoint is None else _Journal(attempted, checkpoint, stage)
 
     def evaluated(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best, highest

@@ -107,7 +107,7 @@ class DirichletClassification:
                 gram=torch.addcmul(every, statistics.gram[label], more),
                 cross=(precision * target) @ statistics.cross,
                 squares=(precision * target.square()) @ count,
-                residual=precision @ statistics.residual,
+                residual=(precision @ statistics.residual).clamp_min(0.0),
                 log_noise=(LOG_2PI - precision.log()) @ count,
             )
 
@@ -223,6 +223,6 @@ class DirichletClassification:
         ranks = ranks if ranks.size <= classes else ALONE
         moments = one_each(of_class, range(classes)[ranks.share(classes)])
         mean, spread = (ranks.joined(torch.stack(parts, dim=1), 1) for parts in zip(*moments, strict=True))
-        spread = spread + variance * sample.residual[:, None]
+        spread = spread + variance * sample.residual.clamp_min(0.0)[:, None]
         chosen = expected_softmax(mean, spread, draws).gather(1, labels[:, None])[:, 0]
         return chosen.clamp_min(1e-12).log()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gcgp.domain import Chart, Signals, Stencil
 from gcgp.inference.cholesky import stable_cholesky
+from gcgp.inference.prior_variances import Sampling, prior_variances
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.base import evaluate, prior_variance
 from gcgp.patches import Convolution, Patches
@@ -51,7 +52,12 @@ class Term:
 
     def whitened(self, kfu: Float[Tensor, "rows M"]) -> Float[Tensor, "rows M"]:
         """Kfu chol(Kuu)⁻ᵀ, in float64."""
-        return torch.linalg.solve_triangular(self.root, kfu.double().T, upper=False).T
+        return whitened(self.root, kfu)
+
+
+def whitened(root: Float[Tensor, "M M"], kfu: Float[Tensor, "rows M"]) -> Float[Tensor, "rows M"]:
+    """Kfu chol(Kuu)⁻ᵀ, in float64, for a given factor of Kuu."""
+    return torch.linalg.solve_triangular(root, kfu.double().T, upper=False).T
 
 
 @dataclass(frozen=True)
@@ -63,10 +69,19 @@ class Chunk:
     diagonal: Float[Tensor, "n"] | None
 
     @property
-    def residual(self) -> Float[Tensor, "n"]:
-        """What the inducing patches leave unexplained of each signal's prior variance: kff − |φ|²."""
+    def unexplained(self) -> Float[Tensor, "n"]:
+        """The prior variance of each signal that the inducing patches do not explain: kff − |φ|².
+
+        An estimate of kff may make it negative. That is right on average, so sums over signals are made of
+        these numbers, and not of `residual`.
+        """
         assert self.diagonal is not None
-        return (self.diagonal - self.features.square().sum(dim=1)).clamp_min(0.0)
+        return self.diagonal - self.features.square().sum(dim=1)
+
+    @property
+    def residual(self) -> Float[Tensor, "n"]:
+        """`unexplained`, or 0 where it is negative, by rounding or because kff is an estimate."""
+        return self.unexplained.clamp_min(0.0)
 
     def detached(self) -> Chunk:
         """The same numbers, without what they were made from."""
@@ -176,10 +191,8 @@ class Features:
                 own = made.to(self.device)
                 columns.append(term.whitened(term.kernel.kfu(own, term.inducing).cpu()))
                 if diagonal:
-                    values = term.kernel.kff_diagonal(own, draws=draws, seed=seed, numbers=numbers)
-                    for n in exact if draws is not None else ():
-                        values[n] = term.kernel.kff_diagonal(own[n : n + 1])[0]
-                    diagonals.append(values.cpu().double())
+                    sampling = Sampling.of(own, draws, seed, numbers, exact)
+                    diagonals.append(prior_variances(term, term.whitened, own, columns[-1], sampling))
         return self._chunk(run, columns, diagonals)
 
     def _chunk(self, run: slice, columns: Sequence[Tensor], diagonals: Sequence[Tensor]) -> Chunk:
@@ -215,10 +228,10 @@ class Features:
                 if not made.values.requires_grad:
                     patches = patches.distinct()
                 patches = patches.to(self.device)
-                kfu = term.kernel.kfu(patches, term.inducing).cpu()
-                columns.append(torch.linalg.solve_triangular(root, kfu.double().T, upper=False).T)
-                diagonal = term.kernel.kff_diagonal(patches, draws=draws, seed=seed, numbers=numbers)
-                diagonals.append(diagonal.cpu().double())
+                whiten = partial(whitened, root)
+                columns.append(whiten(term.kernel.kfu(patches, term.inducing).cpu()))
+                sampling = Sampling.of(patches, draws, seed, numbers)
+                diagonals.append(prior_variances(term, whiten, patches, columns[-1], sampling))
             return self._chunk(run, columns, diagonals)
 
     def pull_roots(self, roots: Sequence[Float[Tensor, "M M"]]) -> None:

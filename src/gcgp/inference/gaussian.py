@@ -33,7 +33,7 @@ class GaussianRegression:
             gram=statistics.gram.sum(dim=0) / noise,
             cross=statistics.cross.sum(dim=0) / noise,
             squares=statistics.squares.sum() / noise,
-            residual=statistics.residual.sum() / noise,
+            residual=statistics.residual.sum().clamp_min(0.0) / noise,
             log_noise=statistics.count.sum() * (LOG_2PI + noise.log()),
         )
 
@@ -88,7 +88,7 @@ class GaussianRegression:
         noise = torch.as_tensor(self.noise, dtype=torch.float64).expand_as(sample.targets)
         moments = self.normal_equations(statistics).moments(variance, sample.features)
         mean, spread = left_out(*moments, sample.targets / noise, 1 / noise)
-        spread = spread + variance * sample.residual
+        spread = spread + variance * sample.residual.clamp_min(0.0)
         return self.predictive_log(mean[:, None], spread[:, None], sample.targets)
 
     @classmethod
@@ -108,7 +108,7 @@ class GaussianRegression:
         eigenvalues, basis = torch.linalg.eigh(statistics.gram.sum(dim=0))
         eigenvalues = eigenvalues.clamp_min(0.0)
         projected = (statistics.cross.sum(dim=0) @ basis).square()
-        squares, residual = float(statistics.squares.sum()), float(statistics.residual.sum())
+        squares, residual = float(statistics.squares.sum()), max(0.0, float(statistics.residual.sum()))
         count = float(statistics.count.sum())
         floor = LEAST_NOISE * squares / count or 1e-12
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gcgp.domain import Chart, Signals, Stencil
 from gcgp.inference.features import RUN_BYTES, Chunk, Features, Term
-from gcgp.inference.parameters import Parameters
+from gcgp.inference.parameters import Parameters, log_priors
 from gcgp.inference.ranks import ALONE, Ranks
 from gcgp.inference.selection import Sample
 from gcgp.inference.statistics import Statistics
@@ -120,6 +120,7 @@ class Objective:
             return kept[run.start].detached()
 
         value, sensitivity = self._sensitivity(*self._sums(made))
+        value += self._pull_priors()
         for run in self._runs():
             traced = kept.pop(run.start, None) or self._traced(features, roots, run)
             self._pull(traced, sensitivity)
@@ -142,7 +143,25 @@ class Objective:
         ]
         features = replace(self.features, terms=terms)
         with torch.no_grad():
-            return float(self._score(*self._sums(lambda run: self._made(features, run))))
+            score = self._score(*self._sums(lambda run: self._made(features, run)))
+            return float(score + self._log_priors() / self._count)
+
+    @property
+    def _count(self) -> int:
+        """Signals of all processes."""
+        return len(self.signals) if self.count is None else self.count
+
+    def _log_priors(self) -> Float[Tensor, ""]:
+        """Log densities of all priors of the kernels, which users may have given theirs."""
+        return log_priors([term.kernel for term in self.features.terms])
+
+    def _pull_priors(self) -> float:
+        """The log priors, in nats per signal; their gradients go to the parameters of the kernels."""
+        with torch.enable_grad():
+            value = self._log_priors() / self._count
+        if value.requires_grad and self.ranks.rank == 0:  # what all processes have alike counts once
+            value.backward()
+        return float(value.detach())
 
     def _charts(self, run: slice) -> list[Chart | Stencil]:
         """The charts of a run of signals, one a term, kept for the next time if there is room."""
@@ -198,11 +217,11 @@ class Objective:
         for run in self._runs():
             chunk = made(run)
             group, targets = self.group[run], self.targets[run]
-            statistics.add(chunk.features, group, targets, chunk.residual)
+            statistics.add(chunk.features, group, targets, chunk.unexplained)
             inside, _ = self._scored_in(run)
             if len(inside):
                 assert chunk.diagonal is not None
-                whole = Sample(chunk.features, chunk.residual, chunk.diagonal, group, targets)
+                whole = Sample(chunk.features, chunk.unexplained, chunk.diagonal, group, targets)
                 kept.append(whole.of(inside))
         statistics.total(self.ranks)
         if self.scored is None:
@@ -239,8 +258,7 @@ class Objective:
     def _score(self, statistics: Statistics, sample: Sample | None) -> Float[Tensor, ""]:
         likelihood, variance = self.likelihood(self.log_noise.exp()), self.log_variance.exp()
         if self.scored is None or sample is None:
-            count = len(self.signals) if self.count is None else self.count
-            return likelihood.bound(statistics, variance) / count
+            return likelihood.bound(statistics, variance) / self._count
         return likelihood.leave_one_out_logs(statistics, variance, sample, self.scored.draws).mean()
 
     def _sensitivity(self, statistics: Statistics, sample: Sample | None) -> tuple[float, Sensitivity]:
@@ -281,7 +299,7 @@ class Objective:
             if sensitivity.features is not None and sensitivity.residual is not None:
                 pulled.index_add_(0, inside, sensitivity.features[places])
                 of_residual = of_residual.index_add(0, inside, sensitivity.residual[places])
-            surrogate = (pulled * phi).sum() + of_residual @ chunk.residual
+            surrogate = (pulled * phi).sum() + of_residual @ chunk.unexplained
         if surrogate.requires_grad:
             surrogate.backward()
 

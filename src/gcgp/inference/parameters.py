@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from gpytorch import Module
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
@@ -78,6 +79,16 @@ class Parameters:
 
     def _parts(self, x: Float[np.ndarray, "k"]) -> Sequence[Float[Tensor, "part"]]:
         return torch.split(torch.as_tensor(x, dtype=torch.float64), [knob.size for knob in self.knobs])
+
+
+def log_priors(kernels: Sequence[Module]) -> Float[Tensor, ""]:
+    """The sum of the log densities of all GPyTorch priors on parameters of the kernels."""
+    logs = [
+        prior.log_prob(closure(module)).sum().double()
+        for kernel in kernels
+        for _, module, prior, closure, _ in kernel.named_priors()
+    ]
+    return torch.stack(logs).sum() if logs else torch.zeros((), dtype=torch.float64)
 
 
 def scalar_knob(name: str, logarithm: Float[Tensor, ""]) -> Knob:

@@ -104,7 +104,7 @@ class Refinement:
         """For each weight the log probabilities of the held out signals, and their mean variance."""
         assert sample.labels is not None
         posterior = self.closed.posterior(self._without(sample), self.variance)
-        _, variance = posterior.predict(sample.features, sample.residual)
+        _, variance = posterior.predict(sample.features, sample.residual.clamp_min(0.0))
         counted = torch.ones(len(self.observed), dtype=torch.bool)
         counted[self.observed.own(numbers)] = False
         softmax, spread = Softmax(variance.shape[1]), float(variance.mean())

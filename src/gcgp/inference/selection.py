@@ -23,6 +23,7 @@ class Sample:
 
     features: Float[Tensor, "n M"]
     residual: Float[Tensor, "n"]
+    """kff − |φ|², which an estimate of kff may make negative; it then counts as 0."""
     diagonal: Float[Tensor, "n"]
     labels: Int[Tensor, "n"] | None = None
     """Numbers of their classes, in classification."""

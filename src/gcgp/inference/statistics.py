@@ -35,7 +35,10 @@ class Statistics:
     squares: Float[Tensor, "groups"]
     """Σ t²."""
     residual: Float[Tensor, "groups"]
-    """Σ r, where r = kff − |φ|² is the prior variance that the features do not explain."""
+    """Σ r, where r = kff − |φ|² is the prior variance that the features do not explain.
+
+    An estimated r may be negative. The sum is right on average; where it is used, it counts as 0 if negative.
+    """
     count: Float[Tensor, "groups"]
 
     @classmethod

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from gcgp.domain import Signals
 from gcgp.inference.checkpoint import Checkpoint
+from gcgp.inference.cholesky import FactorizationError
 from gcgp.inference.climbing import History
 from gcgp.inference.features import RUN_BYTES, Features
 from gcgp.inference.likelihoods import Likelihood
@@ -168,12 +169,13 @@ def batch_bound(
     rows: Int[np.ndarray, "n"],
     scale: float | None = None,
     divergence: bool = True,
+    log_prior: Callable[[], Tensor] = lambda: torch.zeros(()),
 ) -> float:
     """The bound of all N signals, estimated from some; its gradients are added to the leaves' `grad`.
 
     `likelihood` makes one for each run of the batch, because each run is differentiated by itself. Where
     several processes have parts of the batch, `scale` says how many signals each stands for, and one of them
-    counts the divergence.
+    counts the divergence and the log prior of what is learned beside q.
     """
     scale, total = len(targets) / len(rows) if scale is None else scale, 0.0
     for part, features, residual in source.batch(rows):
@@ -185,7 +187,7 @@ def batch_bound(
     source.pull()
     if divergence:
         with torch.enable_grad():
-            penalty = -posterior.divergence()
+            penalty = log_prior() - posterior.divergence()
         penalty.backward()
         total += float(penalty.detach())
     return total
@@ -208,12 +210,14 @@ def adam(
     ranks: Ranks = ALONE,
     first: int = 0,
     count: int | None = None,
+    log_prior: Callable[[], Tensor] = lambda: torch.zeros(()),
 ) -> Float[np.ndarray, "k"]:
     """Adam on q and on the parameters, which end at what is returned; the last state is kept, as usual.
 
     `likelihood` makes that of a step, with random draws of its own. The history has the mean bound of each
     pass through the signals. A run that is resumed from its checkpoint goes on as if it had never stopped.
     Where several processes have some of the `count` signals each, `first` is the number of the first one.
+    A step after which Kuu has no factor is taken back.
     """
     count = len(targets) if count is None else count
     x = torch.zeros(parameters.size, dtype=torch.float64, requires_grad=True)
@@ -222,6 +226,7 @@ def adam(
     low, high = torch.tensor(parameters.bounds, dtype=torch.float64).reshape(-1, 2).T
     per_epoch = math.ceil(count / batch)
     step, sums = 0, 0.0
+    factored = x.detach().clone()
     means: list[float] = []
     found = checkpoint.load("adam") if checkpoint is not None else None
     if found is not None:
@@ -239,18 +244,32 @@ def adam(
         optimiser.zero_grad()
         parameters.set(x.detach().numpy())
         mine = rows[(rows >= first) & (rows < first + len(targets))] - first
-        value = torch.tensor(
-            batch_bound(
+
+        def bound(
+            mine: Int[np.ndarray, "m"] = mine, scale: float = count / len(rows), step: int = step
+        ) -> float:
+            return batch_bound(
                 posterior,
                 source,
                 partial(likelihood, step),
                 targets,
                 mine,
-                count / len(rows),
+                scale,
                 divergence=ranks.rank == 0,
-            ),
-            dtype=torch.float64,
-        )
+                log_prior=log_prior,
+            )
+
+        try:
+            value = torch.tensor(bound(), dtype=torch.float64)
+        except FactorizationError:
+            if torch.equal(factored, x):
+                raise
+            with torch.no_grad():
+                x.copy_(factored)
+            optimiser.zero_grad()
+            parameters.set(x.detach().numpy())
+            value = torch.tensor(bound(), dtype=torch.float64)
+        factored = x.detach().clone()
         x.grad = torch.from_numpy(parameters.gradient(x.detach().numpy()))
         ranks.total(value, *(_gradient(leaf) for leaf in leaves))
         optimiser.step()

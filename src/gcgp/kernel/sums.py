@@ -29,6 +29,8 @@ from gcgp.patches import Patches
 
 def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
     """Kuf transposed: for each signal and inducing patch, Σ_v m_v k_g(Z[v], U)."""
+    if len(patches.values) == 0:
+        return inducing.new_zeros(len(patches), len(inducing))
     coarse = coarse_signals(kernel, patches, inducing)
     if bool(coarse.any()):
         return _apart(
@@ -108,6 +110,8 @@ def kff_diagonal(
     """
     if draws is not None and draws < 2:
         raise ValueError(f"draws={draws!r}: an estimate needs two patches at least")
+    if len(patches.values) == 0:
+        return patches.values.new_zeros(len(patches))
     if draws is not None and bool((patches.offsets.diff() > draws).any()):
         numbers = np.arange(len(patches)) if numbers is None else numbers
         return _partly_sampled(kernel, patches, draws, seed, numbers)
@@ -187,6 +191,38 @@ def _large_double_sum(blocks: Blocks, patches: Patches, signal: int) -> Float[Te
 
         total = total + blocks.piece(bilinear)
     return total.to(patches.values.dtype)
+
+
+def independent_halves(
+    patches: Patches, draws: int, seed: int, numbers: Int[np.ndarray, "N"]
+) -> tuple[Patches, Patches]:
+    """Two independent samples of each signal's patches, each of half the draws, that stand for all.
+
+    Patches are drawn in proportion to their multiplicities. A bilinear form in the two samples is right on
+    average, self-pairs included. What is drawn depends on the seed and the signal's number.
+    """
+    from gcgp.kernel.compiled import draw_rows
+
+    if draws < 2 or bool((patches.offsets.diff() <= draws).any()):
+        raise ValueError(f"draws={draws!r}: expected at least 2, and fewer than any signal has patches")
+    magnitude = patches.multiplicity.detach().abs().cpu().numpy()
+    rows, mass = draw_rows(magnitude, patches.offsets.numpy(), draws, seed, numbers)
+    totals = torch.from_numpy(np.sqrt(mass * (draws * (draws - 1))))
+    by_signal, half = torch.from_numpy(rows).reshape(len(patches), draws), draws // 2
+    return (
+        _standing_for_all(patches, by_signal[:, :half], totals),
+        _standing_for_all(patches, by_signal[:, half : 2 * half], totals),
+    )
+
+
+def _standing_for_all(patches: Patches, rows: Int[Tensor, "N draws"], totals: Float[Tensor, "N"]) -> Patches:
+    """These rows of each signal, with multiplicities of equal size that sum up to the total."""
+    flat, draws = rows.flatten(), rows.shape[1]
+    m = patches.multiplicity[flat]
+    sign = m / m.detach().abs().clamp_min(torch.finfo(m.dtype).tiny)
+    share = torch.repeat_interleave(totals / draws, draws).to(m)
+    offsets = torch.arange(len(rows) + 1) * draws
+    return Patches(patches.values[flat], sign * share, offsets, patches.vertices[flat])
 
 
 def _partly_sampled(

@@ -24,6 +24,8 @@ class Patches:
     offsets: Int[Tensor, "signals_plus_1"]
     vertices: Int[Tensor, "total_patches"]
     """The flat number, among all vertices of the signals that patches were made of, of each patch's own."""
+    population: Int[Tensor, "signals"] | None = None
+    """Number of patches that those of each signal were drawn from by `thinned`; None: all are here."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -34,17 +36,30 @@ class Patches:
             raise IndexError(f"patches are cut in runs of signals; the step was {step}")
         offsets = self.offsets[start : max(start, stop) + 1]
         rows = slice(int(offsets[0]), int(offsets[-1]))
-        return Patches(self.values[rows], self.multiplicity[rows], offsets - offsets[0], self.vertices[rows])
+        population = None if self.population is None else self.population[start : max(start, stop)]
+        return Patches(
+            self.values[rows],
+            self.multiplicity[rows],
+            offsets - offsets[0],
+            self.vertices[rows],
+            population,
+        )
 
     @classmethod
     def concatenate(cls, parts: Sequence[Patches]) -> Patches:
         """The patches of all signals of all parts, in order."""
         counts = torch.cat([part.offsets.diff() for part in parts])
+        population = None
+        if any(part.population is not None for part in parts):
+            population = torch.cat(
+                [part.offsets.diff() if part.population is None else part.population for part in parts]
+            )
         return cls(
             torch.cat([part.values for part in parts]),
             torch.cat([part.multiplicity for part in parts]),
             torch.cat([torch.zeros(1, dtype=counts.dtype), counts.cumsum(0)]),
             torch.cat([part.vertices for part in parts]),
+            population,
         )
 
     @property
@@ -55,7 +70,9 @@ class Patches:
     def some(self, rows: Int[Tensor, "kept"]) -> Patches:
         """These rows, in rising order."""
         offsets = torch.searchsorted(rows, self.offsets)
-        return Patches(self.values[rows], self.multiplicity[rows], offsets, self.vertices[rows])
+        return Patches(
+            self.values[rows], self.multiplicity[rows], offsets, self.vertices[rows], self.population
+        )
 
     def of(self, signals: Int[Tensor, "n"]) -> Patches:
         """The patches of the signals of these numbers, in that order."""
@@ -63,7 +80,8 @@ class Patches:
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         shift = torch.repeat_interleave(self.offsets[signals] - offsets[:-1], counts)
         rows = torch.arange(int(offsets[-1])) + shift
-        return Patches(self.values[rows], self.multiplicity[rows], offsets, self.vertices[rows])
+        population = None if self.population is None else self.population[signals]
+        return Patches(self.values[rows], self.multiplicity[rows], offsets, self.vertices[rows], population)
 
     def double(self) -> Patches:
         """The same patches in float64."""
@@ -86,7 +104,11 @@ class Patches:
         return replace(self.some(kept), multiplicity=summed)
 
     def thinned(self, most: int, rng: np.random.Generator) -> Patches:
-        """At most so many patches of each signal, drawn at random, whose multiplicities stand for all."""
+        """At most so many patches of each signal, drawn at random, whose multiplicities stand for all.
+
+        Sums over patches are right on average. Sums over pairs of patches are not, because a patch is paired
+        with itself too often; `population` is what they are corrected by.
+        """
         counts = self.offsets.diff()
         if bool((counts <= most).all()):
             return self
@@ -96,7 +118,8 @@ class Patches:
             rows.append(start + drawn)
             factors.append(np.full(len(drawn), count / max(len(drawn), 1)))
         factor = torch.from_numpy(np.concatenate(factors)).to(self.multiplicity.dtype)
-        return self.some(torch.from_numpy(np.concatenate(rows))).scaled(factor)
+        sample = self.some(torch.from_numpy(np.concatenate(rows))).scaled(factor)
+        return replace(sample, population=counts if self.population is None else self.population)
 
     def to(self, device: torch.device) -> Patches:
         """Values and multiplicities on a device; which rows are whose stays where it is."""

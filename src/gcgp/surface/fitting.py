@@ -255,12 +255,12 @@ class Fitting:
             job.signals, draws=draws, seed=seed, first=job.first, exact=mine, progress=self.bar.update
         ):
             run, group, targets = chunk.run, job.group[chunk.run], job.targets[chunk.run]
-            statistics.add(chunk.features, group, targets, chunk.residual)
+            statistics.add(chunk.features, group, targets, chunk.unexplained)
             if observed is not None:
                 observed.fill(chunk)
             assert chunk.diagonal is not None
             inside = mine[(mine >= run.start) & (mine < run.stop)] - run.start
-            every = Sample(chunk.features, chunk.residual, chunk.diagonal, group, targets)
+            every = Sample(chunk.features, chunk.unexplained, chunk.diagonal, group, targets)
             kept.append(every.of(torch.from_numpy(inside)))
         statistics.total(job.ranks)
         sample = Sample.concatenate(kept, job.ranks, features.size)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -178,8 +178,7 @@ def _neighbourhoods(state: State, task: Task, trial: Signals, loss: TrialLoss) -
         drafts, scales = [], []
         for draft, own, weighting in zip(state.drafts, state.scales, weightings, strict=True):
             drafts.append(draft.remade(weighting, trial, task.job.memory, task.job.rng))
-            multiple = own["bins"] / draft.medians["bins"]
-            scales.append({**own, "bins": multiple * drafts[-1].medians["bins"]})
+            scales.append(_rescaled(own, draft.medians, drafts[-1].medians))
         result = loss(drafts, scales)
         task.job.history.add(-result)
         assert loss.choice is not None
@@ -204,6 +203,14 @@ def _neighbourhoods(state: State, task: Task, trial: Signals, loss: TrialLoss) -
     return [start for _, start in sorted(candidates, key=lambda pair: pair[0])]
 
 
+def _rescaled(scales: Lengthscales, before: Mapping[str, float], after: Mapping[str, float]) -> Lengthscales:
+    """The same multiples of the median distances, for the columns that depend on the weighting."""
+    return {
+        name: scale if name == "location" else scale * (after[name] / before[name])
+        for name, scale in scales.items()
+    }
+
+
 def _of_size(weighting: Weighting, factor: float) -> Weighting:
     zoomed = weighting.zoomed(factor)
     assert zoomed is not None
@@ -211,15 +218,17 @@ def _of_size(weighting: Weighting, factor: float) -> Weighting:
 
 
 def _by_rule(weighting: Weighting, signals: Signals) -> Weighting | None:
-    """The weighting with as many radii as it has, where our own rule puts them; None: it has no rings."""
+    """The weighting with as many radii as it has, where our own rule puts them; None: it has no rings.
+
+    A weighting with a bin at the centre keeps it.
+    """
     if not isinstance(weighting, Diffusion):
         return None
-    radii, width = natural_radii(signals, len(weighting.radii))
-    copied = copy.deepcopy(weighting)
-    with torch.no_grad():
-        copied.raw_radii.copy_(torch.tensor(radii))
-        copied.raw_radial_width.fill_(np.log(width))
-    return copied
+    count, centred = len(weighting.radii), float(weighting.radii.detach().abs().min()) == 0.0
+    if centred and count == 1:
+        return None
+    radii, width = natural_radii(signals, count - centred)
+    return weighting.with_radii([0.0] * centred + radii, width)
 
 
 def loosened(term: Term, names: Sequence[str], columns: dict[str, slice]) -> tuple[Term, list[Knob]]:

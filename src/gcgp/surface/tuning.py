@@ -29,8 +29,6 @@ OCTAVE_MUST_GAIN = 0.01
 """Below the median distance a lengthscale is halved only for this gain (nats a signal), not for noise."""
 MOST_OCTAVES = 4.0
 """No lengthscale is more than this far from the median distance."""
-TRIAL_DIAGONAL_DRAWS = 512
-"""Patches of a trial signal that are drawn for its prior variance, the same for all lengthscales."""
 LOCATION_MUST_GAIN = 0.01
 """Location is kept if it lowers the loss by this much (nats a signal)."""
 
@@ -94,7 +92,9 @@ def tune(
 def sample_of(chunks: Sequence[Chunk], labels: Int[Tensor, "n"], targets: Float[Tensor, "n"]) -> Sample:
     """The first signals of the chunks, as many as there are labels."""
     some = slice(len(labels))
-    features, residual = (torch.cat([getattr(c, f) for c in chunks])[some] for f in ("features", "residual"))
+    features, residual = (
+        torch.cat([getattr(c, f) for c in chunks])[some] for f in ("features", "unexplained")
+    )
     diagonal = torch.cat([chunk.diagonal for chunk in chunks if chunk.diagonal is not None])
     return Sample(features, residual, diagonal[some], labels, targets)
 
@@ -130,7 +130,6 @@ class TrialLoss:
         self.constant = constant
         """Variance of the constant term; see `Features`."""
         self.rng = rng
-        self.seed = int(rng.integers(2**31))
         self.last: Point = START
         """Where the last search for the likelihood ended: the next starts there."""
         self.choice: Choice[Any] | None = None
@@ -166,7 +165,7 @@ class TrialLoss:
         mine = self.ranks.share(len(self.labels))
         chunk = self._features(terms, drafts, mine)
         statistics = Statistics.empty(self.groups, chunk.features.shape[1])
-        statistics.add(chunk.features, self.labels[mine], self.targets[mine], chunk.residual)
+        statistics.add(chunk.features, self.labels[mine], self.targets[mine], chunk.unexplained)
         statistics.total(self.ranks)
         here = sample_of([chunk], self.labels[mine], self.targets[mine])
         sample = Sample.concatenate([here], self.ranks, chunk.features.shape[1])
@@ -185,13 +184,5 @@ class TrialLoss:
         parts = []
         for run in runs(cost, RUN_BYTES):
             own = slice(signals.start + run.start, signals.start + run.stop)
-            parts.append(
-                features.of_patches(
-                    [trial[own] for trial in every],
-                    own,
-                    draws=TRIAL_DIAGONAL_DRAWS,
-                    seed=self.seed,
-                    numbers=np.arange(own.start, own.stop),
-                )
-            )
+            parts.append(features.of_patches([trial[own] for trial in every], own))
         return Chunk.concatenate(parts)

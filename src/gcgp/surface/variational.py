@@ -14,7 +14,7 @@ from gcgp.inference import DirichletClassification, Features, GaussianRegression
 from gcgp.inference.checkpoint import Checkpoint
 from gcgp.inference.climbing import History
 from gcgp.inference.likelihoods import Anchored, Likelihood, RobustMax, Softmax
-from gcgp.inference.parameters import Parameters, scalar_knob
+from gcgp.inference.parameters import Parameters, log_priors, scalar_knob
 from gcgp.inference.selection import Point
 from gcgp.inference.stochastic import FreePosterior, Kept, Made, Source, adam
 from gcgp.inference.variational import Fit, Observed, Score, Sites, settle
@@ -214,6 +214,7 @@ def as_in_the_paper(
         ranks=job.ranks,
         first=job.first,
         count=job.count,
+        log_prior=lambda: log_priors([term.kernel for term, _ in loose]),
     )
     return Everything(
         [fastened(term) for term, _ in loose],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from operator import index
@@ -116,6 +117,16 @@ class Diffusion(Weighting):
         """Three widths beyond the outermost radius."""
         return cut_off(self.radii, self.radial_width)
 
+    def with_radii(self, radii: Sequence[float], radial_width: float) -> Diffusion:
+        """A copy with as many bins at other radii, of another width."""
+        if len(radii) != len(self.radii):
+            raise ValueError(f"radii: {len(radii)} of them for {len(self.radii)} rings")
+        copied = copy.deepcopy(self)
+        with torch.no_grad():
+            copied.raw_radii.copy_(torch.tensor(radii))
+            copied.raw_radial_width.fill_(math.log(radial_width))
+        return copied
+
     def forward(self, rho: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs K"]:  # type: ignore[override]
         """Weights in each ring."""
         return radial_weights(rho, self.radii, self.radial_width)
@@ -212,6 +223,15 @@ class GeodesicPolar(Diffusion):
         if copied is not None:
             with torch.no_grad():
                 copied.raw_angular_width += math.log(factor)
+        return copied
+
+    def with_radii(self, radii: Sequence[float], radial_width: float) -> Diffusion:
+        """A copy with other radii; the width across rays, a length, grows along with their mean."""
+        copied = super().with_radii(radii, radial_width)
+        before, after = (float(each.radii.detach().abs().mean()) for each in (self, copied))
+        if before > 0 and after > 0:
+            with torch.no_grad():
+                copied.raw_angular_width += math.log(after / before)
         return copied
 
     @property
