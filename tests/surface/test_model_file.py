@@ -350,7 +350,7 @@ class TestDamage:
         header["__metadata__"]["version"] = "99"
         text = json.dumps(header).encode()
         saved.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
-        with pytest.raises(ValueError, match=r"model format 99, but gcgp .* reads 3"):
+        with pytest.raises(ValueError, match=r"model format 99, but gcgp .* reads 4"):
             gcgp.load(saved)
 
 

@@ -110,14 +110,19 @@ class ConvolutionalGP(BaseEstimator):
     _inferences: Sequence[str]
 
     def predict_latent(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Posterior mean `[N, C]` of the latent functions and, if asked for, their standard deviation."""
+        """Posterior mean `[N, C]` of the latent functions and, if asked for, their standard deviation.
+
+        These are the moments that predictions are made of. With `inference="refined"` the means have been
+        moved, and the standard deviations are those of the closed form.
+        """
         mean, variance = self._latent(self._input(X), diagonal=return_std)
         return (mean.numpy(), variance.sqrt().numpy()) if return_std else mean.numpy()
 
     def evidence(self, X: Any) -> VertexEvidence:
         """What every vertex contributes to every latent function, with its standard deviation.
 
-        The means of a signal's vertices sum to its latent mean.
+        The means of a signal's vertices sum to its latent mean. With `inference="refined"` the standard
+        deviations are those of the closed form.
         """
         signals = self._input(X)
         means, deviations = [], []

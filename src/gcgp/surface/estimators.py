@@ -66,7 +66,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         verbose: Print a line on the error stream for each iteration of learning.
         inference: `"closed-form"`: labels as Gaussian targets. `"refined"`: then a softmax moves the means
             of the latent functions, as far as that helps training signals that are held out; it takes little
-            longer, and wrong predictions become fewer. `"variational"`: natural gradient steps from the
+            longer, and wrong predictions become fewer. Standard deviations stay those of the closed form, in
+            predictions too. `"variational"`: natural gradient steps from the
             closed form, with the likelihood below; or, with `optimiser="paper"`, Adam on everything in
             batches.
         likelihood: For variational inference: `"softmax"`, `"robust-max"`, or `"anchored"`, a softmax beside
@@ -94,6 +95,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         history_, n_iter_: The steps of learning, and how many there were (1 for the closed form alone).
         start_weightings_: The weightings that learning started from.
         softmax_weight_: With `inference="refined"`, the weight of the softmax beside the targets; else 0.
+        likelihood_: The likelihood that `predict_proba` uses.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -186,6 +188,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         self.classes_ = classes
         self.alpha_ = fitted.choice.likelihood.alpha
         self.softmax_weight_ = fitted.softmax_weight
+        robust = self.inference == "variational" and self.likelihood == "robust-max"
+        self.likelihood_ = "robust-max" if robust else "softmax"
         return self
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "N C"]:
@@ -195,8 +199,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         the likelihood `"robust-max"`, chances by quadrature instead, exact to about 0.0001.
         """
         mean, variance = self._latent(self._input(X))
-        name = self.likelihood if self.inference == "variational" else "softmax"
-        return class_likelihood(name, len(self.classes_)).probabilities(mean, variance).numpy()
+        return class_likelihood(self.likelihood_, len(self.classes_)).probabilities(mean, variance).numpy()
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each signal."""

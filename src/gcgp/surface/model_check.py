@@ -93,12 +93,11 @@ FITTED: dict[str, dict[str, Check]] = {
         **COMMON,
         "alpha_": _variance,
         "softmax_weight_": lambda where, value: as_number(where, value, 0.0),
+        "likelihood_": lambda where, value: as_choice(where, value, ("softmax", "robust-max")),
     },
     "GCGPRegressor": {**COMMON, "noise_": _variance, "intercept_": as_number},
 }
 """Fitted attributes of each estimator that are numbers, texts or short lists, and how they are checked."""
-LATER = {"softmax_weight_": 0.0, "constant_": 0.0, "largest_value_": largest_magnitude("float32")}
-"""Those that the first files did not have."""
 
 
 def check_step_names(steps: Sequence[Mapping[str, Any]], pipeline: bool) -> None:
@@ -114,7 +113,7 @@ def check_step_names(steps: Sequence[Mapping[str, Any]], pipeline: bool) -> None
 
 def check_fitted(where: str, fitted: Any, checks: Mapping[str, Check]) -> None:
     """The fitted attributes of one estimator."""
-    as_object(where, fitted, [name for name in checks if name not in LATER], tuple(checks))
+    as_object(where, fitted, tuple(checks))
     for name, value in fitted.items():
         checks[name](f"{where}.{name}", value)
     domain = fitted["domain_"]

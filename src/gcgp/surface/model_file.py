@@ -26,7 +26,7 @@ from gcgp.surface.model_rebuild import DESCRIPTORS, ESTIMATORS, rebuilt
 from gcgp.surface.model_values import plain_labels, plain_parameter, plain_weighting
 
 FORMAT = "gcgp-model"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 FAILURES = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
     *(RuntimeError, OSError, MemoryError, SafetensorError),

@@ -37,7 +37,6 @@ from gcgp.surface.inputs import as_bytes, as_device
 from gcgp.surface.model_check import (
     CHARTS,
     FITTED,
-    LATER,
     MAX_STEPS,
     MAX_TERMS,
     check_columns,
@@ -120,7 +119,7 @@ def _rebuilt_estimator(where: str, description: Any, tensors: dict[str, Tensor])
     estimator = ESTIMATORS[kind](**parameters)
     _check_options(estimator)
     for key in FITTED[kind]:
-        value = (LATER | description["fitted"])[key]
+        value = description["fitted"][key]
         setattr(estimator, key, tuple(value) if isinstance(value, list) else value)
     terms = [
         _rebuilt_term(f"{where}.terms[{i}]", term, _taken(tensors, f"terms.{i}."), description["fitted"])
