@@ -130,3 +130,16 @@ def test_moments_are_those_of_the_posterior(signals, size, variance):
     mean, explained = equations(*data).moments(variance, data[0])
     torch.testing.assert_close(mean, posterior.mean(data[0])[:, 0])
     torch.testing.assert_close(explained, posterior.explained_variance(data[0])[:, 0])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise_that_is_lost_beside_the_variance(seed):
+    """Two signals leave two of four directions without data: I + gram is singular to rounding."""
+    features, residual, targets, _ = problem(2, 4, seed)
+    data = equations(features, residual, targets, torch.full((2,), 1e-30, dtype=torch.float64))
+    weights, root = data.solve(1.0)
+    assert torch.isfinite(root).all()
+    torch.testing.assert_close(features @ weights, targets, rtol=1e-3, atol=1e-3)
+    mean, explained = data.moments(1.0, features)
+    torch.testing.assert_close(mean, targets, rtol=1e-3, atol=1e-3)
+    assert torch.isfinite(explained).all()

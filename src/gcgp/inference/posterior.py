@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gcgp.inference.cholesky import stable_cholesky
 from gcgp.inference.statistics import gram
 from gcgp.kernel.workers import in_order
 
@@ -102,14 +103,14 @@ class NormalEquations:
     """Σ log 2πσ²."""
 
     def precision(self, variance: float | Tensor) -> Float[Tensor, "M M"]:
-        """I + s²·gram; at least the identity, so its factor cannot fail."""
+        """I + s²·gram."""
         precision = variance * self.gram
         precision.diagonal().add_(1.0)
         return precision
 
     def solve(self, variance: float | Tensor) -> tuple[Float[Tensor, "M"], Float[Tensor, "M M"]]:
         """Posterior weights and the factor of their precision."""
-        root = torch.linalg.cholesky(self.precision(variance))
+        root = precision_factor(self.precision(variance))
         return torch.cholesky_solve(variance * self.cross[:, None], root)[:, 0], root
 
     def moments(
@@ -131,6 +132,15 @@ class NormalEquations:
         return -0.5 * (self.log_noise + log_determinant + fit + variance * self.residual)
 
 
+def precision_factor(precision: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
+    """Lower factor of I + s²·gram, which has one unless s²·gram exceeds the identity by 1e15 or so."""
+    root, failed = torch.linalg.cholesky_ex(precision)
+    if not failed:
+        return root
+    cause = "the prior variance of signals is too large for the noise to count beside it"
+    return stable_cholesky(precision, 1e-15, "the precision of the posterior", cause)
+
+
 class Solved(torch.autograd.Function):
     """A⁻¹b, and φᵀA⁻¹φ of each row φ, for a positive definite A.
 
@@ -141,7 +151,7 @@ class Solved(torch.autograd.Function):
     def forward(  # noqa: D102
         ctx: Any, matrix: Float[Tensor, "M M"], vector: Float[Tensor, "M"], rows: Float[Tensor, "n M"]
     ) -> tuple[Float[Tensor, "M"], Float[Tensor, "n"]]:
-        root = torch.linalg.cholesky(matrix)
+        root = precision_factor(matrix)
         weights = torch.cholesky_solve(vector[:, None], root)[:, 0]
         half = torch.linalg.solve_triangular(root, rows.T, upper=False)
         ctx.save_for_backward(root, weights, half)
