@@ -134,6 +134,14 @@ def test_unknown_variants_of_off(write, head, message):
             BINARY.encode() + VALUES + struct.pack("<B3i", 3, 0, 1, 2) + struct.pack("<B3i", 3, 0, -1, 7),
             "face 1 names vertex -1",
         ),
+        (
+            "a.ply",
+            BINARY.encode()
+            + bytes.fromhex("010080ff")
+            + VALUES[4:]
+            + struct.pack("<B3iB3i", *[3, 0, 1, 2] * 2),
+            r"vertices\[0, 0\] is nan",
+        ),
         ("a.stl", STL[:-1], "cut off"),
         ("a.stl", STL + b"\0", "cut off"),
     ],

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 import trimesh
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,11 +71,18 @@ def test_it_cannot_be_changed_from_outside():
         ([[0, 0], [1, 1]], [], r"vertices must have shape \[\*, 3\], got \[2, 2\]"),
         ([[0, 0, 0], [0, np.nan, 0]], [], r"vertices\[1, 1\] is nan; it must be finite"),
         ([[0, 0, 0], [0, 0, -1e38]], [], r"vertices\[1, 2\] is -1e\+38; it must be within ±1e\+37"),
+        ([[0, 0, 0], [1, 0]], [[0, 1, 2]], "mesh 'm': vertices are no rectangular array"),
+        (np.eye(3), [[0, 1, 2], [0, 1]], "mesh 'm': faces are no rectangular array"),
     ],
 )
 def test_bad_input_is_named(vertices, faces, message):
     with pytest.raises(ValueError, match=message):
         Mesh(vertices, faces, name="m")
+
+
+def test_tensors_that_require_gradients_are_read():
+    corners = [torch.eye(3)[i].requires_grad_() for i in range(3)]
+    assert Mesh(corners, torch.tensor([[0, 1, 2]])).vertices.tolist() == np.eye(3).tolist()
 
 
 def test_a_mesh_without_faces():

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from gcgp.domain.reading import as_array
+
 if TYPE_CHECKING:
     from gcgp.domain.mesh.report import MeshReport
     from gcgp.domain.mesh.surface import Surface
@@ -141,7 +143,8 @@ def _proper(faces: Int[np.ndarray, "F 3"]) -> Bool[np.ndarray, "F"]:
 
 
 def _array(values: Any, item: str, kinds: str, dtype: type) -> np.ndarray:
-    array = np.asarray(values)
+    name, _, field = item.rpartition(": ")
+    array = as_array(values, name, field)
     if array.size == 0:
         return np.zeros((0, 3), dtype=dtype)
     if array.ndim != 2 or array.shape[1] != 3:

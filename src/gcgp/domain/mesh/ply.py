@@ -216,7 +216,8 @@ def _binary(
         if table is not None:
             start += table.nbytes
             if element.name == "vertex":
-                points = np.column_stack([table[f"value{i}"].astype(np.float64) for i in axes])
+                with np.errstate(invalid="ignore"):  # a signalling NaN, which the mesh then rejects
+                    points = np.column_stack([table[f"value{i}"].astype(np.float64) for i in axes])
             elif element.name == "face":
                 polygons = table[f"value{indices}"]
         elif element.name == "vertex":
