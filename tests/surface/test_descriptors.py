@@ -192,6 +192,7 @@ def test_contract(descriptor):
         (GeometryVectors(4, n_splines=3), "n_splines=3 must be a whole number of at least 4"),
         (GeometryVectors(percentile=0), "percentile=0"),
         (GeometryVectors(percentile=101), "percentile=101"),
+        (GeometryVectors(percentile="high"), "percentile='high'"),
         (GeometryVectors(eigenpairs=1), "eigenpairs=1"),
         (HeatKernelSignature(2.5), r"n_times=2\.5"),
         (WaveKernelSignature(True), "n_energies=True"),

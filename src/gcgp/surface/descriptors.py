@@ -163,7 +163,7 @@ class GeometryVectors(SpectralDescriptor):
         check_whole("n_vectors", self.n_vectors, 1)
         if self.n_splines is not None:
             check_whole("n_splines", self.n_splines, self.n_vectors)
-        if not 0 < self.percentile <= 100:
+        if not isinstance(self.percentile, (int, float, np.number)) or not 0 < self.percentile <= 100:
             raise ValueError(f"percentile={self.percentile!r} must be above 0 and at most 100")
 
     def _learn(self, spectra: Sequence[Spectrum]) -> None:

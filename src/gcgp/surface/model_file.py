@@ -99,8 +99,10 @@ def load(path: str | Path) -> Any:
     try:
         as_object("metadata", metadata, ("format", "version", "model", "digest"))
         return rebuilt(json.loads(text), tensors)
-    except FAILURES as error:
+    except ValueError as error:
         raise ValueError(f"{path}: not a valid gcgp model: {error}") from error
+    except FAILURES as error:
+        raise ValueError(f"{path}: not a valid gcgp model ({type(error).__name__}: {error})") from error
 
 
 def _describe_step(
