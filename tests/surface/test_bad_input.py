@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gcgp import GCGPClassifier, GCGPRegressor, Signals
 from gcgp.surface.inputs import as_bytes
@@ -58,6 +59,18 @@ def test_bad_training_data(X, y, message):
         ({"alpha": "big"}, "alpha='big': expected 'auto' or a positive number"),
         ({"location": np.inf}, "location=inf: expected 'auto' or a positive number"),
         ({"mass": "yes"}, "mass='yes' is not known"),
+        ({"pool_rotations": np.zeros(2)}, "pool_rotations=array.* is not known"),
+        ({"aggregate": np.zeros(3)}, "aggregate=array.* is not known"),
+        ({"kernel": np.zeros(3)}, "kernel=array.* is not known"),
+        ({"likelihood": np.zeros(3)}, "likelihood=array.* is not known"),
+        ({"variance": 10**400}, "variance=10+: expected 'auto' or a positive number"),
+        ({"device": "meta"}, "device='meta': tensors of this device hold no numbers"),
+        ({"vertex_weights": "x"}, "vertex_weights must be real numbers, got dtype <U1"),
+        ({"kernel": RBFKernel(ard_num_dims=100)}, "RBFKernel has ard_num_dims=100, but there are 32 columns"),
+        (
+            {"kernel": ScaleKernel(RBFKernel(active_dims=[0, 1000]))},
+            r"RBFKernel has active_dims \[0, 1000\], but there are 32 columns, 0 to 31, and no column 1000",
+        ),
         ({"memory_limit": "lots"}, "memory_limit='lots': expected bytes"),
         ({"device": "abacus"}, "device='abacus': torch has no such device here"),
         ({"device": "cuda:99"}, "device='cuda:99': torch has no such device here"),
@@ -68,6 +81,16 @@ def test_bad_training_data(X, y, message):
 def test_bad_options(option, message):
     with pytest.raises(ValueError, match=message):
         GCGPClassifier(**(FAST | option)).fit(IMAGES, LABELS)
+
+
+def test_what_to_learn_is_named():
+    with pytest.raises(TypeError, match="learn=3: expected True, False, a name, or a list of names"):
+        GCGPClassifier(learn=3, **FAST).fit(IMAGES, LABELS)
+
+
+def test_labels_that_are_records():
+    with pytest.raises(ValueError, match="y: expected one label per signal, got records of dtype"):
+        GCGPClassifier(**FAST).fit(IMAGES, np.zeros(8, dtype=[("a", "f8"), ("b", "i4")]))
 
 
 def test_box_larger_than_the_image():

@@ -19,6 +19,30 @@ from gcgp.kernel.rotations import RotationPooled
 NAMES = ("rbf", "matern12", "matern32", "matern52")
 
 
+def check_columns(kernel: Kernel, columns: int) -> None:
+    """Raise a ValueError if a kernel of the user's is made for another number of columns."""
+    if type(kernel) is ScaleKernel:  # its active_dims are a copy of its part's
+        return check_columns(kernel.base_kernel, columns)
+    name = type(kernel).__name__
+    if kernel.active_dims is not None:
+        outside = kernel.active_dims[(kernel.active_dims >= columns) | (kernel.active_dims < -columns)]
+        if len(outside):
+            raise ValueError(
+                f"kernel: {name} has active_dims {kernel.active_dims.tolist()}, "
+                f"but there are {columns} columns, 0 to {columns - 1}, and no column {int(outside[0])}"
+            )
+        columns = len(kernel.active_dims)
+    if kernel.ard_num_dims not in (None, 1, columns):
+        raise ValueError(
+            f"kernel: {name} has ard_num_dims={kernel.ard_num_dims}, but there are {columns} columns"
+        )
+    for child in kernel.children():
+        for part in child if isinstance(child, torch.nn.ModuleList) else [child]:
+            if isinstance(part, Kernel):
+                check_columns(part, columns)
+    return None
+
+
 def base_kernel(name: str, columns: dict[str, slice]) -> Kernel:
     """The named kernel on patches with these columns, one lengthscale a column.
 

@@ -18,7 +18,7 @@ from gcgp.domain.chart import unknown_option
 from gcgp.inference import Term
 from gcgp.inference.features import RUN_BYTES
 from gcgp.kernel import ConvolutionalKernel, RotationPooled, base_kernel
-from gcgp.kernel.base import lengthscale_parts, set_lengthscales
+from gcgp.kernel.base import check_columns, lengthscale_parts, set_lengthscales
 from gcgp.kernel.inducing import choose_rows, content_order
 from gcgp.patches import Convolution, Patches
 from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, GeodesicPolar, Polar, Weighting
@@ -144,6 +144,8 @@ class Draft:
     ) -> Draft:
         """Make the trial signals' patches and measure their spread."""
         columns = convolution.columns(trial)
+        if isinstance(kernel, Kernel):
+            check_columns(kernel, max(part.stop for part in columns.values()))
         # The base kernel does not matter here: only multiplicities are set.
         weigher = ConvolutionalKernel(base_kernel("rbf", columns), aggregate, vertex_weights)
         turns = convolution.weighting.rotations if pooled else None

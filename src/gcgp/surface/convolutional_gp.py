@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -162,9 +163,10 @@ class ConvolutionalGP(BaseEstimator):
             ("optimiser", self.optimiser, (*OPTIMISERS, "paper")),
             ("inference", self.inference, self._inferences),
         ):
-            if value not in known:
+            if not isinstance(value, str) or value not in known:
                 raise unknown_option(name, value, known)
-        if not isinstance(self.kernel, Kernel) and self.kernel not in KERNELS:
+        named = isinstance(self.kernel, str) and self.kernel in KERNELS
+        if not named and not isinstance(self.kernel, Kernel):
             raise unknown_option("kernel", self.kernel, (*KERNELS, "any gpytorch.kernels.Kernel"))
         if self.optimiser == "paper" and self.inference != "variational":
             raise ValueError("optimiser='paper' is a way of variational inference: inference='variational'")
@@ -188,7 +190,8 @@ class ConvolutionalGP(BaseEstimator):
         if not isinstance(self.location, (bool, np.bool_)):
             check_positive("location", self.location)
         for name in ("mass", "areas", "pool_rotations"):
-            if getattr(self, name) not in (True, False, "auto"):
+            value = getattr(self, name)
+            if not isinstance(value, (str, int, np.bool_)) or value not in (True, False, "auto"):
                 raise unknown_option(name, getattr(self, name), ("auto", "True", "False"))
         as_bytes(self.memory_limit)
         as_device(self.device)
@@ -334,5 +337,5 @@ def check_positive(name: str, value: Any) -> None:
     if value == "auto" and isinstance(value, str):
         return
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not number or not np.isfinite(value) or value <= 0:
+    if not number or not 0 < value <= sys.float_info.max:  # integers may be larger than any float
         raise ValueError(f"{name}={value!r}: expected 'auto' or a positive number")

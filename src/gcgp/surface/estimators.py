@@ -180,7 +180,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         """Fit to signals, or images `[N, H, W]` or `[N, H, W, C]`, and their labels."""
         self._validate_options()
         check_positive("alpha", self.alpha)
-        if self.likelihood not in LIKELIHOODS:
+        if not isinstance(self.likelihood, str) or self.likelihood not in LIKELIHOODS:
             raise unknown_option("likelihood", self.likelihood, LIKELIHOODS)
         signals, ranks = as_signals(X), Ranks.present()
         classes, codes = encode_labels(*of_all_ranks(labels_of(y), len(signals), ranks))

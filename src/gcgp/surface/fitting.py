@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gcgp.domain import Meshes, Signals
 from gcgp.domain.chart import chart_kind
+from gcgp.domain.reading import as_float64
 from gcgp.inference import DirichletClassification, Features, GaussianRegression, Posterior, Statistics, Term
 from gcgp.inference.dirichlet import FINE_STEPS
 from gcgp.inference.refinement import Refinement
@@ -168,7 +169,8 @@ class Fitting:
         chart = chart_kind(trial.domains, self.model.chart)  # the same for all signals to predict
         weights = self.model.vertex_weights
         if weights is not None:
-            weights = torch.as_tensor(np.asarray(weights), dtype=dtype).reshape(-1)
+            numbers = as_float64(weights, "fit", "vertex_weights")
+            weights = torch.as_tensor(numbers, dtype=dtype).reshape(-1)
             if not torch.isfinite(weights).all():
                 place = int(torch.argmin(torch.isfinite(weights).int()))
                 raise ValueError(f"vertex_weights[{place}] is {float(weights[place])}; it must be finite")

@@ -161,6 +161,8 @@ def labels_of(y: Any) -> np.ndarray:
             array = array[:, 0]
         if array.ndim != 1:
             raise ValueError(f"y: expected one label per signal, got shape {array.shape}")
+        if array.dtype.kind == "V":
+            raise ValueError(f"y: expected one label per signal, got records of dtype {array.dtype}")
         if array.dtype.kind != "O":
             lost = np.ma.getmaskarray(array) | (np.isnan(array) if array.dtype.kind in "fcmM" else False)
             if lost.any():
@@ -244,4 +246,6 @@ def as_device(name: Any) -> torch.device:
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"device={name!r}: torch has no such device here ({reason})") from error
+    if device.type == "meta":
+        raise ValueError(f"device={name!r}: tensors of this device hold no numbers")
     return device

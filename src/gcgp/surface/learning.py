@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -103,6 +103,8 @@ def names_to_learn(option: Any, likelihood_parameter: str) -> tuple[str, ...]:
         return (*DEFAULT, likelihood_parameter)
     if option is False or option is None:
         return ()
+    if not isinstance(option, Iterable):
+        raise TypeError(f"learn={option!r}: expected True, False, a name, or a list of names")
     names = (option,) if isinstance(option, str) else tuple(option)
     for name in names:
         if not isinstance(name, str):
