@@ -1,0 +1,40 @@
+"""Compile the loops that cases use before the clock of a case runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.fuzz import bases
+from benchmarks.fuzz.predictions import check_predictions
+from gcgp import GCGPClassifier, Mesh
+from gcgp.domain.mesh.charts import mesh_chart
+from gcgp.domain.mesh.spectrum import laplace_beltrami
+from gcgp.weighting import GeodesicPolar, Polar
+
+
+def warm_up(folder: Path) -> None:
+    """Fit and predict once for each kind of domain, in either precision."""
+    for kind in bases.KINDS:
+        for regression in (False, True):
+            bases.fitted(kind, regression)
+    rng = np.random.default_rng(0)
+    for kind in bases.KINDS:
+        for values in ("float32", "float64"):
+            for dtype in ("float32", "float64"):
+                signals = bases.valid_signals(kind, rng)
+                signals = replace(signals, values=signals.values.astype(values))
+                signals.values[::2] = 0.0  # patches that are alike are counted, by a loop of its own
+                model = GCGPClassifier(**bases.FIXED | {"dtype": dtype}).fit(signals, [0, 1, 0, 1, 0, 1])
+                check_predictions(model, signals, saved_in=folder)
+    for kind, weighting in (("images", Polar([1.0], 2)), ("meshes", GeodesicPolar([0.5], 2))):
+        for dtype in ("float32", "float64"):
+            options = dict(bases.FIXED) | {"dtype": dtype, "learn": True, "max_iter": 1}
+            signals = bases.valid_signals(kind, rng)
+            model = GCGPClassifier(weighting, **options).fit(signals, [0, 1, 0, 1, 0, 1])
+            check_predictions(model, signals)
+    mesh = Mesh(bases.OCTAHEDRON, bases.FACES)
+    mesh_chart(mesh, ("rho", "theta", "rays:4"), 1.0)
+    laplace_beltrami(mesh, 3)
