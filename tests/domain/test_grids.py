@@ -85,3 +85,9 @@ def test_unknown_options_are_refused():
         grid((3, 3)).chart(["rho"], 1.0, "euclidean")
     with pytest.raises(ValueError, match=r"image grid='degree' is not known.*'rho', 'theta', 'offset'"):
         grid((3, 3)).chart(["rho", "degree"], 1.0)
+
+
+def test_a_stencil_is_no_larger_than_the_images():
+    grids = Grids(np.array([[4, 4], [3, 5]]))
+    far, near = grids.chart(["rho"], 1e9), grids.chart(["rho"], 4.0)
+    np.testing.assert_array_equal(far.offsets, near.offsets)

@@ -63,7 +63,8 @@ class Grids:
         """
         if kind not in ("auto", *self.kinds):
             raise unknown_option("chart of an image grid: kind", kind, ("auto", *self.kinds))
-        radius = int(np.floor(reach))
+        # Beyond the longest side there is no pixel, however far the weighting reaches.
+        radius = int(min(np.floor(reach), self.shapes.max(initial=1) - 1))
         rows, columns = np.indices((2 * radius + 1, 2 * radius + 1)).reshape(2, -1) - radius
         rho = np.maximum(abs(rows), abs(columns)).astype(np.float64)
         known = {

@@ -49,7 +49,7 @@ class Posterior:
     ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
         """Posterior mean and variance of f."""
         variance = self.explained_variance(features) + self.variance * residual[:, None]
-        return self.mean(features), variance
+        return self.mean(features), variance.clamp_min(0.0)
 
     def divergence(self) -> Float[Tensor, ""]:
         """KL divergence of the posterior from the prior, of all latent functions together."""

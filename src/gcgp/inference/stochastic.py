@@ -69,7 +69,8 @@ class FreePosterior:
         factors = self.factors
         spread: Tensor = SquaredProducts.apply(features.to(factors.dtype), factors)
         mean = scale * features.double() @ self.means.double().T
-        return mean, scale.square() * (spread.double() + residual[:, None])
+        # Residuals may be estimates, which are right on average only if negative ones count too.
+        return mean, scale.square() * (spread.double() + residual[:, None]).clamp_min(0.0)
 
     def divergence(self) -> Float[Tensor, ""]:
         """KL divergence from the prior, of all latent functions together."""
@@ -153,7 +154,7 @@ class Made:
                 seed=self.seed,
                 numbers=self.first + rows[run],
             )
-            yield rows[run], chunk.features, chunk.residual
+            yield rows[run], chunk.features, chunk.unexplained
 
     def pull(self) -> None:
         """Through the factors of Kuu."""

@@ -69,7 +69,7 @@ class Observed:
 
     def fill(self, chunk: Chunk) -> None:
         """Put the features of a run of signals in their place."""
-        self.features[chunk.run], self.residual[chunk.run] = chunk.features, chunk.residual
+        self.features[chunk.run], self.residual[chunk.run] = chunk.features, chunk.unexplained
 
     def __len__(self) -> int:
         return len(self.targets)

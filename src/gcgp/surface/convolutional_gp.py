@@ -131,6 +131,8 @@ class ConvolutionalGP(BaseEstimator):
         for run in runs(rows + self.features_.bytes_per_signal(signals), as_bytes(self.memory_limit)):
             features, residual = self.features_.at_vertices(signals[run])
             mean, variance = self.posterior_.predict(features, residual)
+            numbers = np.arange(run.start, run.stop)
+            check_finite_latents(mean, variance, np.repeat(numbers, signals.vertex_counts[run]))
             means.append(mean.numpy())
             deviations.append(variance.sqrt().numpy())
         return VertexEvidence(np.concatenate(means), np.concatenate(deviations), signals.offsets)
@@ -310,7 +312,7 @@ class ConvolutionalGP(BaseEstimator):
             else:
                 mean = self.posterior_.mean(chunk.features)
                 variance = torch.zeros_like(mean)
-            check_finite_latents(mean, variance, chunk.run.start)
+            check_finite_latents(mean, variance, np.arange(chunk.run.start, chunk.run.stop))
             means.append(mean)
             variances.append(variance)
         return torch.cat(means), torch.cat(variances)
@@ -321,13 +323,15 @@ class ConvolutionalGP(BaseEstimator):
         return tqdm(total=total, unit=" signals", delay=1, disable=None if shown else True)
 
 
-def check_finite_latents(mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], first: int) -> None:
+def check_finite_latents(
+    mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], signals: Int[np.ndarray, "n"]
+) -> None:
     """Raise a ValueError that names the first signal with a prediction that is not finite."""
     finite = (torch.isfinite(mean) & torch.isfinite(variance)).all(dim=1)
     if not finite.all():
         n = int(torch.argmin(finite.int()))
         raise ValueError(
-            f"X: signal {first + n}: the latent mean is {mean[n].tolist()} and its variance "
+            f"X: signal {signals[n]}: the latent mean is {mean[n].tolist()} and its variance "
             f"{variance[n].tolist()}; the kernel cannot be evaluated at these values"
         )
 
