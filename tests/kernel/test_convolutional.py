@@ -109,3 +109,27 @@ def test_kernel_in_double_precision_keeps_its_numbers():
     weighted = kernel.weighted(plain_patches([2]))
     assert weighted.multiplicity.dtype == torch.float64
     assert weighted.multiplicity.tolist() == [0.25, 2.0]
+
+
+def test_one_far_inducing_patch_leaves_kernels_of_the_others_accurate():
+    generator = torch.Generator().manual_seed(0)
+    inducing = torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    inducing[2] = -(2.0**31)
+    kernel = ConvolutionalKernel(RBFKernel()).double()
+    kernel.base.lengthscale = 1.0
+    squared = (inducing[:, None] - inducing).square().sum(dim=-1)
+    torch.testing.assert_close(kernel.kuu(inducing).detach(), torch.exp(-squared / 2), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("distance", [1e3, 1e4, 1e5])
+def test_one_far_inducing_patch_leaves_sums_of_the_others_accurate(distance):
+    generator = torch.Generator().manual_seed(0)
+    inducing, values = torch.randn(2, 6, 3, generator=generator, dtype=torch.float64)
+    inducing[2] = distance
+    kernel = ConvolutionalKernel(RBFKernel()).double()
+    kernel.base.lengthscale = 1.0
+    ones = torch.ones(6, dtype=torch.float64)
+    patches = Patches(values, ones, torch.tensor([0, 2, 6]), torch.arange(6))
+    squared = (values[:, None] - inducing).square().sum(dim=-1)
+    expected = torch.stack([torch.exp(-part / 2).sum(dim=0) for part in squared.split([2, 4])])
+    torch.testing.assert_close(kernel.kfu(patches, inducing).detach(), expected, rtol=1e-9, atol=1e-9)

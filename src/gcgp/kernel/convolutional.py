@@ -12,6 +12,7 @@ from torch import Tensor
 from gcgp.domain.chart import unknown_option
 from gcgp.kernel import sums
 from gcgp.kernel.base import evaluate, on_device
+from gcgp.kernel.precision import far_apart
 from gcgp.patches import Patches
 
 AGGREGATES = ("sum", "mean")
@@ -59,7 +60,7 @@ class ConvolutionalKernel(gpytorch.Module):
 
     def kuu(self, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "M M"]:
         """k_g between inducing patches."""
-        return evaluate(self.base, inducing, inducing)
+        return evaluate(self.base, inducing, inducing, exact=far_apart(self.base, inducing))
 
     def kfu(self, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
         """Σ_v k_g(Z_n[v], U_m) of weighted patches, computed where these are; see `sums.kfu`."""

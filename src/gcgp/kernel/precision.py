@@ -19,8 +19,9 @@ from gcgp.kernel.base import distance_form, is_function_of_distance
 from gcgp.kernel.rotations import RotationPooled
 from gcgp.patches import Patches
 
-LARGEST_SQUARED_NORM = {torch.float32: 2.0**13, torch.float64: 1e10}
-"""Up to these squared norms, in lengthscales, squared distances by products have errors of about 0.001."""
+LARGEST_SQUARED_NORM = {torch.float32: 2.0**13, torch.float64: 1e6}
+"""Up to these squared norms, in lengthscales, squared distances by products have errors of about 0.001 in
+float32 and 1e-9 in float64, where a factor of Kuu may amplify them ten thousand times."""
 NEGLIGIBLE_DISTANCE = 14.0
 """In lengthscales: exp(−½ · 14²) is 3e-43."""
 
@@ -65,6 +66,14 @@ def wide_signals(kernel: Kernel, patches: Patches) -> Bool[Tensor, "N"]:
     """Signals whose own patches are too far apart for products in their dtype."""
     norms = largest_squared_norms(patches, signal_means(patches), shortest_lengthscale(kernel))
     return norms > LARGEST_SQUARED_NORM[patches.values.dtype]
+
+
+def far_apart(kernel: Kernel, rows: Float[Tensor, "M dim"]) -> bool:
+    """Whether rows are too far apart for squared distances by products in their dtype."""
+    if rows.is_meta:
+        return False
+    away = (rows.detach() - rows.detach().mean(dim=0)) / shortest_lengthscale(kernel).to(rows)
+    return not bool(away.square().sum(dim=1).max() <= LARGEST_SQUARED_NORM[rows.dtype])
 
 
 def coarse_signals(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Bool[Tensor, "N"]:
