@@ -308,6 +308,15 @@ def test_where_there_is_no_logarithmic_map_fast_marching_stands_in(mesh):
         np.testing.assert_array_equal(ours.coordinates[name], other.coordinates[name])
 
 
+def test_where_the_logarithmic_map_overflows_fast_marching_stands_in():
+    corners = np.concatenate([np.eye(3), -np.eye(3)])
+    corners[3, 0] = -(2.0**31)
+    upper, lower = [[0, 1, 2], [1, 3, 2], [3, 4, 2], [4, 0, 2]], [[1, 0, 5], [3, 1, 5], [4, 3, 5], [0, 4, 5]]
+    far = Mesh(corners, upper + lower)
+    ours, other = (mesh_chart(far, EVERYTHING, np.inf, kind) for kind in ("geodesic", "logmap"))
+    np.testing.assert_array_equal(ours.coordinates["rho"], other.coordinates["rho"])
+
+
 @pytest.mark.parametrize(
     ("coordinates", "kind", "message"),
     [

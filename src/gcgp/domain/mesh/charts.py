@@ -199,7 +199,10 @@ def _logarithmic(mesh: Mesh, own: dict[str, np.ndarray]) -> dict[str, np.ndarray
     for v in range(len(mesh.vertices)):
         row = slice(own["row_offsets"][v], own["row_offsets"][v + 1])
         neighbours = own["neighbours"][row]
-        plane = np.asarray(solver.compute_log_map(v, strategy="AffineLocal"))[neighbours]
+        try:
+            plane = np.asarray(solver.compute_log_map(v, strategy="AffineLocal"))[neighbours]
+        except RuntimeError:  # its equations overflow, as with sides of very different lengths
+            return {}
         if not np.isfinite(plane).all():
             continue
         angle = np.arctan2(plane[:, 1], plane[:, 0])
