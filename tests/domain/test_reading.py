@@ -34,6 +34,8 @@ def halves(dtype):
         (pd.DataFrame({"a": [1, 0, 0], "b": [0.0, 2.5, 0.0]}), np.float64),
         (VALUES.astype(object), np.float64),
         (VALUES.astype(np.longdouble), np.float64),
+        (VALUES.astype(">f8"), np.float64),
+        (VALUES.astype(">f4"), np.float32),
     ],
     ids=lambda given: type(given).__name__,
 )

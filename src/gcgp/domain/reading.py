@@ -113,7 +113,7 @@ def as_float(array: np.ndarray, name: str, field: str = "values") -> np.ndarray:
         raise ValueError(f"{name}: {field} must be real numbers, got dtype {array.dtype}")
     if array.dtype in (np.float32, np.float64):
         return array
-    return array.astype(np.float64 if array.dtype.kind == "f" and array.itemsize > 8 else np.float32)
+    return array.astype(np.float64 if array.dtype.kind == "f" and array.itemsize >= 8 else np.float32)
 
 
 def as_float64(item: Any, name: str, field: str) -> Float[np.ndarray, "..."]:
