@@ -137,3 +137,10 @@ def test_targets_that_the_features_explain_wholly_keep_some_noise():
     assert choice.likelihood.noise > 0
     posterior = choice.likelihood.posterior(statistics, choice.variance)
     torch.testing.assert_close(posterior.mean(features)[:, 0], targets, rtol=1e-3, atol=1e-3)
+
+
+def test_signals_without_prior_variance_are_an_error():
+    features, residual, targets = problem()
+    statistics = statistics_of(0 * features, 0 * residual, targets)
+    with pytest.raises(ValueError, match="the prior variance of all signals is 0"):
+        GaussianRegression.choose(statistics, 0.0)

@@ -105,6 +105,11 @@ class GaussianRegression:
         `size` is the mean of Kff's diagonal. In the eigenbasis of ΦᵀΦ a bound costs O(M), and the best noise
         for a given ratio of variance to noise has a closed form, so one search over that ratio is enough.
         """
+        if not size > 0:
+            raise ValueError(
+                "the prior variance of all signals is 0: the kernel, or the weights of its patches, are 0 at "
+                "the training signals"
+            )
         eigenvalues, basis = torch.linalg.eigh(statistics.gram.sum(dim=0))
         eigenvalues = eigenvalues.clamp_min(0.0)
         projected = (statistics.cross.sum(dim=0) @ basis).square()

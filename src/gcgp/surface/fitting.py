@@ -174,6 +174,8 @@ class Fitting:
             if not torch.isfinite(weights).all():
                 place = int(torch.argmin(torch.isfinite(weights).int()))
                 raise ValueError(f"vertex_weights[{place}] is {float(weights[place])}; it must be finite")
+            if not weights.any():
+                raise ValueError("vertex_weights are all 0: no vertex would count")
         return [
             Draft.make(
                 Convolution(weighting.to(dtype).requires_grad_(False), chart, mass, location, areas, dtype),
