@@ -93,14 +93,12 @@ EDGES: dict[str, Change] = {
 def hostile_graph(draw: Draw, item: bases.GraphArrays) -> bases.GraphArrays:
     """A graph of which one field or two are changed."""
     fields = item._asdict()
-    for _ in range(draw.integer(1, 2)):
-        name = draw.value("field", list(fields))
+    names = draw.rng.permutation(list(fields))[: draw.integer(1, 2)]
+    for name in names.tolist():
         if name == "edges":
-            fields["edges"] = draw.apply("edges", EDGES, item.edges)
+            fields[name] = draw.apply(name, EDGES, item.edges)
         else:
-            fields[name] = (
-                hostile(draw, name, fields[name], 1.0) if isinstance(fields[name], np.ndarray) else 1
-            )
+            fields[name] = hostile(draw, name, fields[name], 1.0)
     return bases.GraphArrays(**fields)
 
 

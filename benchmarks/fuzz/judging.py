@@ -101,7 +101,8 @@ def _rejection(error: Exception) -> Outcome:
     message = str(error)
     exact = type(error) in (ValueError, TypeError) or type(error).__module__.startswith(("gcgp", "sklearn"))
     own = re.sub(r" \(.*\)", "", message, flags=re.DOTALL)  # a library's reason may follow in parentheses
-    unclear = any(pattern.search(own) for pattern in UNCLEAR)
+    foreign = not type(error).__module__.startswith("gcgp")
+    unclear = foreign and any(pattern.search(own) for pattern in UNCLEAR)
     if not exact or not message.strip() or unclear or len(message) > MAX_MESSAGE:
         return Outcome("unclear error", _trace(error))
     return Outcome("rejected")
