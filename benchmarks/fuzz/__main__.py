@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.fuzz.pool import Case, Record, Worker, run_all
+from benchmarks.fuzz.pool import CASE_SECONDS, Case, Record, Worker, run_all
 from benchmarks.fuzz.targets import TARGETS
 from benchmarks.timing import command_line, report
 
@@ -71,7 +71,13 @@ def drawn(seed: int, only: str | None) -> Iterator[Case]:
         yield Case(names[int(rng.choice(len(names), p=shares / shares.sum()))], n)
 
 
-def run(cases: Iterator[Case], folder: Path, workers: int, seconds: float) -> Record:
+def run(
+    cases: Iterator[Case],
+    folder: Path,
+    workers: int,
+    seconds: float,
+    case_seconds: float = CASE_SECONDS,
+) -> Record:
     """Run cases for so many seconds, counted from when the first worker is ready."""
     record = Record()
     started: list[float] = []
@@ -83,7 +89,7 @@ def run(cases: Iterator[Case], folder: Path, workers: int, seconds: float) -> Re
                 return
             yield case
 
-    processes = [Worker(folder / f"worker-{n}") for n in range(workers)]
+    processes = [Worker(folder / f"worker-{n}", case_seconds) for n in range(workers)]
     try:
         with tqdm(unit=" cases", disable=None) as bar:
             for _ in run_all(within_time(), processes, record):

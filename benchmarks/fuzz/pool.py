@@ -18,6 +18,9 @@ CASE_SECONDS = 5.0
 START_SECONDS = 300.0
 """Until a worker is ready: the first one compiles Numba's loops."""
 MAX_GB = 1.0
+COMMAND = ["-m", "benchmarks.fuzz.worker"]
+"""What Python runs in a worker, before the folder."""
+ROOT = Path(__file__).parents[2]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 
 
@@ -56,9 +59,9 @@ class Record:
 class Worker:
     """One process, and the case that it runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, case_seconds: float = CASE_SECONDS) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
+        self.folder, self.case_seconds = folder, case_seconds
         self.case: Case | None = None
         self.description = ""
         self.start()
@@ -68,10 +71,11 @@ class Worker:
         cache = self.folder / "cache"
         environment = os.environ | ONE_THREAD | {"OMP_WAIT_POLICY": "passive", "GCGP_CACHE": str(cache)}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.fuzz.worker", str(self.folder)],
+            [sys.executable, *COMMAND, str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            cwd=ROOT,
             env=environment | {"TMPDIR": str(self.folder)},
         )
         self.unread = b""
@@ -81,7 +85,7 @@ class Worker:
         """Announce and start a case."""
         assert self.process.stdin is not None
         self.case, self.description = case, ""
-        self.deadline = time.monotonic() + CASE_SECONDS
+        self.deadline = time.monotonic() + self.case_seconds
         self.process.stdin.write(json.dumps({"target": case.target, "seed": case.seed}).encode() + b"\n")
         self.process.stdin.flush()
 
@@ -114,7 +118,7 @@ def run_all(cases: Iterator[Case], workers: list[Worker], record: Record) -> Ite
                     _answered(key.data, answer, cases, selector, record)
             for key in list(selector.get_map().values()):
                 if time.monotonic() > key.data.deadline:
-                    answer = {"kind": "hang", "detail": f"still running after {CASE_SECONDS:.0f} s"}
+                    answer = {"kind": "hang", "detail": f"still running after {key.data.case_seconds:g} s"}
                     _ended(key.data, answer, selector, record)
             yield
 
