@@ -139,7 +139,14 @@ def test_noise_that_is_lost_beside_the_variance(seed):
     data = equations(features, residual, targets, torch.full((2,), 1e-30, dtype=torch.float64))
     weights, root = data.solve(1.0)
     assert torch.isfinite(root).all()
+    assert root.is_contiguous()
     torch.testing.assert_close(features @ weights, targets, rtol=1e-3, atol=1e-3)
     mean, explained = data.moments(1.0, features)
     torch.testing.assert_close(mean, targets, rtol=1e-3, atol=1e-3)
     assert torch.isfinite(explained).all()
+
+
+def test_factors_have_the_layout_of_a_saved_model():
+    """Another layout rounds differently, and a loaded model is to predict the same bit for bit."""
+    _, root = equations(*problem(12, 4)).solve(2.0)
+    assert root.is_contiguous()

@@ -136,7 +136,7 @@ def precision_factor(precision: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
     """Lower factor of I + s²·gram, which has one unless s²·gram exceeds the identity by 1e15 or so."""
     root, failed = torch.linalg.cholesky_ex(precision)
     if not failed:
-        return root
+        return root.contiguous()  # as it is once saved and loaded; LAPACK's is column by column
     cause = "the prior variance of signals is too large for the noise to count beside it"
     return stable_cholesky(precision, 1e-15, "the precision of the posterior", cause)
 
