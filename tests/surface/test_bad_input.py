@@ -66,6 +66,7 @@ def test_bad_training_data(X, y, message):
         ({"variance": 10**400}, "variance=10+: expected 'auto' or a positive number"),
         ({"device": "meta"}, "device='meta': tensors of this device hold no numbers"),
         ({"vertex_weights": np.zeros(36)}, "vertex_weights are all 0: no vertex would count"),
+        ({"vertex_weights": [1.0] * 35 + [-1e300]}, r"vertex_weights\[35\] is -1e\+300; it must be within"),
         ({"vertex_weights": "x"}, "vertex_weights must be real numbers, got dtype <U1"),
         ({"kernel": RBFKernel(ard_num_dims=100)}, "RBFKernel has ard_num_dims=100, but there are 32 columns"),
         (

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from gcgp.domain import Meshes, Signals
 from gcgp.domain.chart import chart_kind
-from gcgp.domain.reading import as_float64
 from gcgp.inference import DirichletClassification, Features, GaussianRegression, Posterior, Statistics, Term
 from gcgp.inference.dirichlet import FINE_STEPS
 from gcgp.inference.refinement import Refinement
@@ -34,6 +33,7 @@ from gcgp.surface.identical_patches import warn_if_identical
 from gcgp.surface.job import Job
 from gcgp.surface.learning import DEFAULT, State, Task, check_names, learn, names_to_learn
 from gcgp.surface.tuning import TrialLoss, tune
+from gcgp.surface.value_range import checked_vertex_weights
 from gcgp.surface.variational import as_in_the_paper, naturally
 from gcgp.weighting import Weighting
 
@@ -169,13 +169,7 @@ class Fitting:
         chart = chart_kind(trial.domains, self.model.chart)  # the same for all signals to predict
         weights = self.model.vertex_weights
         if weights is not None:
-            numbers = as_float64(weights, "fit", "vertex_weights")
-            weights = torch.as_tensor(numbers, dtype=dtype).reshape(-1)
-            if not torch.isfinite(weights).all():
-                place = int(torch.argmin(torch.isfinite(weights).int()))
-                raise ValueError(f"vertex_weights[{place}] is {float(weights[place])}; it must be finite")
-            if not weights.any():
-                raise ValueError("vertex_weights are all 0: no vertex would count")
+            weights = checked_vertex_weights(weights, dtype)
         return [
             Draft.make(
                 Convolution(weighting.to(dtype).requires_grad_(False), chart, mass, location, areas, dtype),

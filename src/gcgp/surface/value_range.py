@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from gcgp.domain import Signals
+from gcgp.domain.reading import as_float64
+
+LARGEST_WEIGHT = 1e15
+"""Of a vertex: prior variances are sums of products of weights, also in float32."""
 
 
 def largest_magnitude(dtype: str) -> float:
@@ -63,3 +72,20 @@ def check_targets(targets: np.ndarray) -> None:
             f"y: targets differ from their mean by {largest:g} at the most, whose square underflows; "
             "multiply the targets by a constant"
         )
+
+
+def checked_vertex_weights(weights: Any, dtype: torch.dtype) -> Float[Tensor, "vertices"]:
+    """The option `vertex_weights` as a tensor; a ValueError names the first weight that cannot be used."""
+    checked = torch.as_tensor(as_float64(weights, "fit", "vertex_weights"), dtype=dtype).reshape(-1)
+    if not torch.isfinite(checked).all():
+        place = int(torch.argmin(torch.isfinite(checked).int()))
+        raise ValueError(f"vertex_weights[{place}] is {float(checked[place])}; it must be finite")
+    if (checked.abs() > LARGEST_WEIGHT).any():
+        place = int(checked.abs().argmax())
+        raise ValueError(
+            f"vertex_weights[{place}] is {float(checked[place])}; it must be within ±{LARGEST_WEIGHT:g}, "
+            "as products of weights are summed"
+        )
+    if not checked.any():
+        raise ValueError("vertex_weights are all 0: no vertex would count")
+    return checked
