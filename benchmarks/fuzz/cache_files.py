@@ -109,7 +109,7 @@ def _rewritten(draw: Draw, path: Path) -> bool:
         arrays[name] = np.asarray(changed)
         with np.errstate(all="ignore"):
             write_arrays(path, path.stem if draw.chance(0.9) else "other", arrays)
-    except (ValueError, TypeError):  # a cache file cannot hold such an array
+    except (ValueError, TypeError, RuntimeError):  # a cache file cannot hold such an array
         path.write_bytes(b"")
     return True
 

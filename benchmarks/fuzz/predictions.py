@@ -42,7 +42,9 @@ def check_predictions(model: Any, data: Any, *, alone: bool = True, saved_in: Pa
         n = len(signals) // 2
         for name, values in outputs(model, signals[n : n + 1]).items():
             scale = 1.0 if name == "probabilities" else max(1.0, float(np.abs(values).max()))
-            check_close(f"{name} of signal {n} alone", values[0], results[name][n], 1e-5 * scale)
+            # A standard deviation is the root of a difference of variances, which loses digits.
+            tolerance = 2e-4 if name.endswith("standard deviation") else 1e-5
+            check_close(f"{name} of signal {n} alone", values[0], results[name][n], tolerance * scale)
     if saved_in is not None:
         path = saved_in / "saved.gcgp"
         gcgp.save(model, path)

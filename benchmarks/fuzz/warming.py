@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.fuzz import bases
+from benchmarks.fuzz.inputs import check_signals
 from benchmarks.fuzz.predictions import check_predictions
 from gcgp import GCGPClassifier, Mesh
 from gcgp.domain.mesh.charts import mesh_chart
@@ -35,6 +36,9 @@ def warm_up(folder: Path) -> None:
             signals = bases.valid_signals(kind, rng)
             model = GCGPClassifier(weighting, **options).fit(signals, [0, 1, 0, 1, 0, 1])
             check_predictions(model, signals)
+    for lengths in (False, True):
+        for coordinates in (False, True):
+            check_signals(bases.graph_signals(bases.graphs(rng), lengths, coordinates))
     mesh = Mesh(bases.OCTAHEDRON, bases.FACES)
     mesh_chart(mesh, ("rho", "theta", "rays:4"), 1.0)
     laplace_beltrami(mesh, 3)
