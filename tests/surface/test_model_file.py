@@ -81,6 +81,14 @@ def test_regressor(path):
     assert loaded.noise_ == model.noise_
 
 
+def test_vertex_weights_that_several_terms_share(path):
+    data = np.random.default_rng(0).random((8, 5, 5))
+    model = GCGPClassifier(
+        [Polar([1], 2), Diffusion([1.0])], vertex_weights=np.linspace(1, 2, 25), n_inducing=5, location=False
+    )
+    assert_same_after_reload(model.fit(data, [0, 1] * 4), data, path)
+
+
 def test_graphs(path):
     values = np.random.default_rng(0).random((20, 5, 2))
     signals = Signals.on_graph(values, [[0, 1], [1, 2], [3, 4]])

@@ -53,7 +53,8 @@ def save(model: Any, path: str | Path) -> None:
             for i, (name, step) in enumerate(steps)
         ],
     }
-    tensors = {key: value.detach().contiguous() for key, value in tensors.items()}
+    # Copies, because terms may share a tensor, which safetensors refuses.
+    tensors = {key: value.detach().contiguous().clone() for key, value in tensors.items()}
     text = json.dumps(description)
     try:
         rebuilt(json.loads(text), tensors)
