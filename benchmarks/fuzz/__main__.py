@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.fuzz.pool import CASE_SECONDS, Case, Record, Worker, run_all
+from benchmarks.fuzz.pool import CASE_SECONDS, Case, Record, Worker, compile_loops, run_all
 from benchmarks.fuzz.targets import TARGETS
 from benchmarks.timing import command_line, report
 
@@ -89,6 +89,7 @@ def run(
                 return
             yield case
 
+    compile_loops(folder / "compiling")
     processes = [Worker(folder / f"worker-{n}", case_seconds) for n in range(workers)]
     try:
         with tqdm(unit=" cases", disable=None) as bar:

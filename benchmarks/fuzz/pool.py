@@ -16,7 +16,7 @@ from typing import Any
 
 CASE_SECONDS = 5.0
 START_SECONDS = 300.0
-"""Until a worker is ready: the first one compiles Numba's loops."""
+"""Until a worker is ready, or the loops are compiled."""
 MAX_GB = 1.0
 COMMAND = ["-m", "benchmarks.fuzz.worker"]
 """What Python runs in a worker, before the folder."""
@@ -56,6 +56,34 @@ class Record:
             self.failures.append({"target": case.target, "case_seed": case.seed, **shown})
 
 
+def started(folder: Path, requests: int) -> subprocess.Popen[bytes]:
+    """A worker's process; `requests` is its standard input."""
+    cache = folder / "cache"
+    environment = os.environ | ONE_THREAD | {"OMP_WAIT_POLICY": "passive", "GCGP_CACHE": str(cache)}
+    return subprocess.Popen(
+        [sys.executable, *COMMAND, str(folder)],
+        stdin=requests,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        env=environment | {"TMPDIR": str(folder)},
+    )
+
+
+def compile_loops(folder: Path) -> None:
+    """Start a worker without any case, so that Numba's loops are compiled and kept on disk.
+
+    Compiling them takes more memory than any case. A process that finds them there does without.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with started(folder, subprocess.DEVNULL) as process:
+        try:
+            process.communicate(timeout=START_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise RuntimeError(f"a worker was not ready after {START_SECONDS:g} s") from None
+
+
 class Worker:
     """One process, and the case that it runs."""
 
@@ -68,16 +96,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the process; it is busy until it says that it is ready."""
-        cache = self.folder / "cache"
-        environment = os.environ | ONE_THREAD | {"OMP_WAIT_POLICY": "passive", "GCGP_CACHE": str(cache)}
-        self.process = subprocess.Popen(
-            [sys.executable, *COMMAND, str(self.folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=ROOT,
-            env=environment | {"TMPDIR": str(self.folder)},
-        )
+        self.process = started(self.folder, subprocess.PIPE)
         self.unread = b""
         self.case, self.deadline = None, time.monotonic() + START_SECONDS
 

@@ -1,4 +1,4 @@
-"""A short run of `python -m benchmarks.fuzz`, in this process, and how it judges."""
+"""A short run of `python -m benchmarks.fuzz`, and how it judges."""
 
 import json
 import sys
