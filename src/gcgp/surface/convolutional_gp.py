@@ -191,6 +191,8 @@ class ConvolutionalGP(BaseEstimator):
             check_positive(name, getattr(self, name))
         if not isinstance(self.location, (bool, np.bool_)):
             check_positive("location", self.location)
+        for name in ("lengthscale", "location"):
+            check_representable(name, getattr(self, name), self.dtype)
         for name in ("mass", "areas", "pool_rotations"):
             value = getattr(self, name)
             if not isinstance(value, (str, int, np.bool_)) or value not in (True, False, "auto"):
@@ -333,6 +335,18 @@ def check_finite_latents(
         raise ValueError(
             f"X: signal {signals[n]}: the latent mean is {mean[n].tolist()} and its variance "
             f"{variance[n].tolist()}; the kernel cannot be evaluated at these values"
+        )
+
+
+def check_representable(name: str, value: Any, dtype: str) -> None:
+    """Raise unless a number is within the range of the dtype (for "auto", of float32)."""
+    if isinstance(value, (str, bool, np.bool_)):
+        return
+    limits = np.finfo("float32" if dtype == "auto" else dtype)
+    if not float(limits.tiny) <= float(value) <= float(limits.max):
+        raise ValueError(
+            f"{name}={value!r}: expected a number from {limits.tiny:.3g} to {limits.max:.3g}, "
+            f"the range of dtype={dtype!r}"
         )
 
 
