@@ -7,6 +7,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one thread for each of the workers, w
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
 
+import pytest
 from jaxtyping import install_import_hook
 
 os.environ["GCGP_CACHE"] = "off"  # tests leave the cache of whoever runs them alone
@@ -55,3 +56,13 @@ CHECKED = [
 ]
 
 install_import_hook(CHECKED, "shapes.typechecker")
+
+
+@pytest.fixture
+def full_disk():
+    """Files of this process may be only 100 bytes long, so that writing fails as on a full disk."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -78,7 +78,7 @@ def run(
     seconds: float,
     case_seconds: float = CASE_SECONDS,
 ) -> Record:
-    """Run cases for so many seconds, counted from when the first worker is ready."""
+    """Run cases until `seconds` have passed since the first worker was ready."""
     record = Record()
     started: list[float] = []
 

@@ -228,4 +228,4 @@ LABELS: dict[str, Callable[[Draw, int], Any]] = {
     "too many": lambda draw, count: [0, 1] * count,
     "nothing": lambda draw, count: draw.value("y", (None, [], 0, "text", {}, set(), np.zeros((0, 2)))),
 }
-"""Labels of so many signals."""
+"""Labels for a given number of signals."""

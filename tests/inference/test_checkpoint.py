@@ -15,16 +15,6 @@ def path(tmp_path):
     return tmp_path / "run.checkpoint"
 
 
-@pytest.fixture
-def full_disk():
-    """Files of this process may be only 100 bytes long, so that writing fails as on a full disk."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_saved_state_is_loaded_again(path):
     Checkpoint(path, "run").save("stage", STATE)
     found = Checkpoint(path, "run").load("stage")

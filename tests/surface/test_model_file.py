@@ -150,7 +150,7 @@ def test_a_class_of_the_same_name_does_not_replace_one_of_the_library(path):
 
 
 @pytest.mark.usefixtures("own_families")
-def test_two_classes_of_one_name_are_told_apart_by_their_modules(path):
+def test_two_classes_of_one_name_are_distinguished_by_their_modules(path):
     first, second = (type("Ring", (Diffusion,), {"__module__": name}) for name in ("one", "two"))
     for family in (first, second):
         GCGPClassifier(family([0, 1]), **FAST).fit(IMAGES, LABELS).save(path)
@@ -298,16 +298,6 @@ def test_a_write_that_fails_leaves_nothing_behind(path, monkeypatch):
     with pytest.raises(OSError, match="no space left"):
         model.save(path)
     assert list(path.parent.iterdir()) == []
-
-
-@pytest.fixture
-def full_disk():
-    """Files of this process may be only 100 bytes long, so that writing fails as on a full disk."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def as_graphs(
     edge_weights: Sequence[Any] | None,
     coordinates: Sequence[Any] | None,
 ) -> Graphs:
-    """Graphs of so many vertices from one item per graph of each field."""
+    """Checked graphs with these vertex counts; every field has one item per graph."""
     for field, given in (("edges", edges), ("edge_weights", edge_weights), ("coordinates", coordinates)):
         if given is not None and len(given) != len(vertex_counts):
             raise ValueError(f"{field}: {len(given)} items for {len(vertex_counts)} graphs")

@@ -1,6 +1,6 @@
 """The prior variance k(ψ, ψ) of signals: exactly, or by an estimate that is right on average.
 
-An estimate of kff by itself has an error of about a percent of kff, which is more than inducing patches leave
+A direct estimate of kff has an error of about one percent, which exceeds what inducing patches leave
 unexplained. So the unexplained part kff − |φ|² = Σ_v Σ_v' m_v m_v' (k_g − q_g) is estimated instead, where
 q_g = k_gU Kuu⁻¹ k_Ug, from two independent samples of patches: its error is a share of itself.
 """

@@ -142,7 +142,7 @@ def _check_simple(own: dict[str, Any], shapes: Mapping[str, Sequence[int]], pref
             shape[-1] for key, shape in shapes.items() if key.startswith(prefix + "raw_") and len(shape)
         }
         if ard not in stored:
-            raise ValueError(f"{place}.ard_num_dims = {ard}: no stored parameter has so many columns")
+            raise ValueError(f"{place}.ard_num_dims = {ard}: no stored parameter has this number of columns")
     arguments = as_object(f"{place}.arguments", own["arguments"], SIMPLE[own["class"]])
     if "nu" in arguments and arguments["nu"] not in (0.5, 1.5, 2.5):
         raise invalid(f"{place}.arguments.nu", arguments["nu"], "0.5, 1.5 or 2.5")

@@ -158,7 +158,7 @@ def padded(
 ) -> Iterator[tuple[Int[Tensor, "b"], Int[Tensor, "b P"], Tensor]]:
     """Batches of signals, sorted by size: their rows, and which of these are not just filling.
 
-    A signal is filled up with its own first row, so that no signal sees rows of another.
+    Padding repeats the first row of the signal, so that no signal depends on rows of another.
     """
     starts, counts = offsets[signals], offsets.diff()[signals]
     sizes = counts.tolist()

@@ -157,7 +157,7 @@ def _double_sums(
     """Σ_v Σ_v' m_v m_v' k_g(Z[v], Z'[v']), where Z' are `others`: the patches themselves, or turned."""
     blocks = Blocks.of(kernel, patches.values, others, signal_means(patches)[patches.signal_of], exact)
     counts = patches.offsets.diff()
-    # GPyTorch may centre all signals of a batch alike, so each goes by itself there.
+    # GPyTorch may centre all signals of a batch on one mean, so signals are evaluated one at a time.
     alone = not is_function_of_distance(kernel)
     large = (counts * counts > block_elements(patches.values)) | (alone & (counts > 0))
     out = patches.values.new_zeros(len(patches))

@@ -104,7 +104,7 @@ class Patches:
         return replace(self.some(kept), multiplicity=summed)
 
     def thinned(self, most: int, rng: np.random.Generator) -> Patches:
-        """At most so many patches of each signal, drawn at random, whose multiplicities stand for all.
+        """A random sample of at most `most` patches per signal; multiplicities represent all patches.
 
         Sums over patches are right on average. Sums over pairs of patches are not, because a patch is paired
         with itself too often; `population` is what they are corrected by.

@@ -12,7 +12,7 @@ from gcgp.patches.convolution import chart_rows, runs
 VERTICES_AT_ONCE = 1 << 20
 NEIGHBOUR_ROUNDS = 3
 DIGITS = 9
-"""Keys are compared to so many decimals: sums over vertices in another order differ in the last ones."""
+"""Decimals to which keys are compared: the order of summation changes the last digits."""
 
 
 def content_order(

@@ -39,7 +39,7 @@ from gcgp.surface.sharding import check_shards
 from gcgp.surface.value_range import check_magnitudes, check_not_tiny, largest_magnitude
 
 FLOAT64_EVALUATIONS = 20_000_000
-"""Up to so many kernel values per pass, `dtype="auto"` means float64.
+"""Number of kernel values per pass up to which `dtype="auto"` means float64.
 
 Rounding of float32 can change which of two equally good models a search chooses. With few signals, where
 such ties are common, float64 takes little time.

@@ -135,7 +135,7 @@ def check_history(where: str, history: Any) -> None:
 
 
 def check_posterior(where: str, tensors: Mapping[str, Tensor], size: int, variance: float) -> int:
-    """The tensors of the posterior on so many features; returns the number of latent functions."""
+    """Check the tensors of a posterior on `size` features; returns the number of latent functions."""
     as_object(where, dict(tensors), ("weights", "roots"))
     weights = checked_tensor(f"{where}.weights", tensors["weights"], (size, None), torch.float64)
     count = weights.shape[1]

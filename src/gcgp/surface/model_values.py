@@ -241,7 +241,7 @@ def _plain_label(label: Any) -> Any:
 
 
 def labels(where: str, description: Any, count: int) -> np.ndarray:
-    """The labels of so many classes."""
+    """The labels of `count` classes."""
     as_object(where, description, ("dtype", "items"))
     listed = as_list(f"{where}.items", description["items"], count, count)
     items = [_label(f"{where}.items[{i}]", item) for i, item in enumerate(listed)]

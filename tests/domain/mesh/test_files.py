@@ -17,16 +17,6 @@ PLY = (
 SQUARE = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(name, content):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
-
-
 def dirty():
     """Equal places under two numbers, an isolated vertex, a duplicate and a degenerate face."""
     vertices = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [9, 9, 9], [0, 0, 0], [0, 0, 0.1]]

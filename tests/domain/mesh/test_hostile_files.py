@@ -28,16 +28,6 @@ VALUES = np.array(SQUARE, dtype="<f4").tobytes()
 STL = bytes(80) + struct.pack("<I", 1) + struct.pack("<12fH", *[0.0] * 3, *np.ravel(SQUARE[:3]), 0)
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(name, content):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
-
-
 def rows(extra):
     return "".join(f"{x} {y} {z}{extra}\n" for x, y, z in SQUARE)
 

@@ -10,7 +10,7 @@ from jaxtyping import Int
 Polygons = Sequence[Sequence[int]] | np.ndarray
 """Faces as lists of vertex indices, or as `[F, corners]`."""
 MAX_CORNERS = 10_000
-"""Most corners of a polygon. A polygon becomes a fan of triangles, which is no surface for so many."""
+"""Maximum number of corners of a polygon. Larger polygons do not occur in real surfaces."""
 MAX_DIGITS = 30
 """Longest word that is read as an integer: indices need no more than 19 digits."""
 
