@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint format clean
 
 demo: $(READY)
-	$(VENV)/bin/gcgp demo --json demo.json --picture demo.png
+	$(RUN) -m experiments demo --json demo.json --picture demo.png
 
 test: $(READY) lint
 	OMP_WAIT_POLICY=passive $(RUN) -m pytest --numprocesses auto --dist worksteal

@@ -16,9 +16,9 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from benchmarks.timing import command_line, report
+from experiments.metrics import Scores, peak_memory
 from gcgp import GCGPClassifier, superpixels
-from gcgp.surface.datasets import load_mnist
-from gcgp.surface.metrics import Scores, peak_memory
+from gcgp.datasets.images import load_mnist
 from gcgp.weighting import Polar
 
 PAPER = 0.063

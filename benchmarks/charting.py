@@ -21,17 +21,17 @@ import numpy as np
 import potpourri3d
 
 from benchmarks.timing import best_seconds, command_line, report
+from experiments.metrics import peak_memory
 from gcgp import Signals
-from gcgp.domain.mesh.cache import CACHE_VARIABLE
-from gcgp.domain.mesh.charts import mesh_chart
-from gcgp.domain.mesh.fast_marching import distances, ray
-from gcgp.domain.mesh.mesh import Mesh
-from gcgp.domain.mesh.polar import blocks
-from gcgp.domain.mesh.tracing import first_directions
-from gcgp.surface.assembly import resolve_weightings
-from gcgp.surface.bodies import articulated_bodies
-from gcgp.surface.mesh_folders import load_faust
-from gcgp.surface.metrics import peak_memory
+from gcgp._runtime.cache import CACHE_VARIABLE
+from gcgp.datasets.bodies import articulated_bodies
+from gcgp.datasets.mesh_folders import load_faust
+from gcgp.domain.mesh_charts import mesh_chart
+from gcgp.mesh.geodesics.distances import distances, ray
+from gcgp.mesh.geodesics.polar import blocks
+from gcgp.mesh.geodesics.rays import first_directions
+from gcgp.mesh.mesh import Mesh
+from gcgp.selection.term_specs import resolve_weightings
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def main() -> None:
     larger = np.linspace(0, len(mesh.vertices) - 1, 64 * cores).astype(int)
     full = best_seconds({"full": lambda: ours(larger, np.inf, cores)}, options.rounds)["full"] / len(larger)
     numba.set_num_threads(cores)
-    pairs = len(mesh_chart(mesh, ["rho", f"rays:{options.rays}"], np.inf).neighbours)
+    pairs = len(mesh_chart(mesh, ["rho", f"rays:{options.rays}"], np.inf).neighbors)
     peer = seconds["peer"] / options.sample * len(mesh.vertices)
     whole = {
         "full": full * len(mesh.vertices),

@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def smooth_patches(signals: int, vertices: int, dim: int) -> torch.Tensor:
-    """Patches along random curves, so that neighbours are alike, as those of real signals are."""
+    """Patches along random curves, so that neighbors are alike, as those of real signals are."""
     generator = torch.Generator().manual_seed(0)
     along = torch.linspace(0, 2 * np.pi, vertices)
     waves = torch.stack([wave(k * along) for k in range(1, 6) for wave in (torch.sin, torch.cos)], dim=1)

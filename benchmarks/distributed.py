@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks.timing import command_line, report
 from gcgp import GCGPClassifier, shard
-from gcgp.inference.ranks import Ranks
-from gcgp.surface.datasets import load_mnist
+from gcgp._runtime.processes import Ranks
+from gcgp.datasets.images import load_mnist
 from gcgp.weighting import Polar
 
 
@@ -86,7 +86,7 @@ def one_fit(options: argparse.Namespace) -> None:
     """What each process does: a small fit that compiles everything, then the one that counts."""
     train, test = load_mnist(options.data)
     weighting = Polar([1, 3, 5], 8)
-    fixed: dict[str, Any] = {"location": False, "dtype": "float64", "random_state": 0}
+    fixed: dict[str, Any] = {"position": False, "dtype": "float64", "random_state": 0}
     few = slice(0, 200)
     GCGPClassifier(weighting, n_inducing=20, **fixed).fit(*shard(train.images[few], train.labels[few]))
     some = slice(0, options.images)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import command_line, report
-from gcgp.surface.datasets import load_digits
+from gcgp.datasets.images import load_digits
 
 HERE = Path(__file__).parent
 JITTER = 1e-4

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import command_line, report
+from experiments.metrics import Scores, peak_memory
 from gcgp import GCGPClassifier, GCGPRegressor, GeometryVectors, superpixels
-from gcgp.surface.bodies import articulated_bodies
-from gcgp.surface.datasets import Images, load_mnist
-from gcgp.surface.metrics import Scores, peak_memory
+from gcgp.datasets.bodies import articulated_bodies
+from gcgp.datasets.images import Images, load_mnist
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import command_line, report
+from experiments.metrics import Scores, peak_memory
 from gcgp import GCGPClassifier, superpixels
-from gcgp.surface.datasets import load_mnist
-from gcgp.surface.metrics import Scores, peak_memory
+from gcgp.datasets.images import load_mnist
 from gcgp.weighting import Polar
 
 PAPER = 0.063
@@ -49,8 +49,8 @@ def main() -> None:
         start = time.perf_counter()
         model = GCGPClassifier(
             weighting,
-            location=False,
-            mass=False,
+            position=False,
+            bin_counts=False,
             n_inducing=options.inducing,
             learn=learn,
             verbose=True,

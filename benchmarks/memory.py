@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import command_line, report
+from experiments.metrics import peak_memory
 from gcgp import GCGPClassifier, Signals
-from gcgp.surface.inputs import as_bytes
-from gcgp.surface.metrics import peak_memory
+from gcgp.estimators.validation import as_bytes
 from gcgp.weighting import Polar
 
 SIDE, BINS = 28, 24
@@ -77,7 +77,7 @@ def measured(count: int, limit: str, inducing: int) -> dict[str, Any]:
     del images
     start = time.perf_counter()
     model = GCGPClassifier(
-        Polar([1, 3, 5], BINS // 3), location=False, n_inducing=inducing, memory_limit=limit, random_state=0
+        Polar([1, 3, 5], BINS // 3), position=False, n_inducing=inducing, memory_limit=limit, random_state=0
     ).fit(signals, labels)
     probabilities = model.predict_proba(signals[: count // 8])
     return {

@@ -2,7 +2,7 @@
 
     GCGP_DATA=FOLDER python -m benchmarks.mnist --json FILE
 
-Patches have 24 dimensions: three radii times eight directions, without location.
+Patches have 24 dimensions: three radii times eight directions, without position.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import time
 from dataclasses import asdict
 
 from benchmarks.timing import command_line, report
+from experiments.metrics import Scores, peak_memory
 from gcgp import GCGPClassifier
-from gcgp.surface.datasets import load_mnist
-from gcgp.surface.metrics import Scores, peak_memory
+from gcgp.datasets.images import load_mnist
 from gcgp.weighting import Polar
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     options = parser.parse_args()
     train, test = load_mnist(options.data)
     start = time.perf_counter()
-    model = GCGPClassifier(Polar([1, 3, 5], 8), location=False, n_inducing=options.inducing)
+    model = GCGPClassifier(Polar([1, 3, 5], 8), position=False, n_inducing=options.inducing)
     model.fit(train.images, train.labels)
     fitted = time.perf_counter()
     scores = Scores.of(model.predict_proba(test.images), test.labels)

@@ -87,9 +87,9 @@ def exponent(values: list[float]) -> float:
 
 def measured(size: Size, repeats: int) -> dict[str, float]:
     """The best times of some repeats, and the peak memory of this process."""
+    from experiments.metrics import peak_memory
     from gcgp import GCGPClassifier
-    from gcgp.surface.metrics import peak_memory
-    from gcgp.weighting import Diffusion
+    from gcgp.weighting import Radial
 
     rng = np.random.default_rng(0)
     side = 1 << (size.V.bit_length() // 2)
@@ -98,13 +98,13 @@ def measured(size: Size, repeats: int) -> dict[str, float]:
     best = {"fit": np.inf, "predict": np.inf}
     for _ in range(repeats + 1):  # the first time compiled loops are loaded
         model = GCGPClassifier(
-            Diffusion(np.linspace(0, 3, size.D).tolist(), 0.5),
+            Radial(np.linspace(0, 3, size.D).tolist(), 0.5),
             n_inducing=size.M,
             inducing="random",
             lengthscale=0.3,
             variance=1e3,
             alpha=1e-2,
-            location=False,
+            position=False,
             random_state=0,
             progress=False,
         )

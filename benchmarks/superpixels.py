@@ -13,9 +13,9 @@ import time
 import numpy as np
 
 from benchmarks.timing import command_line, report
+from experiments.metrics import Scores, peak_memory
 from gcgp import GCGPClassifier, superpixels
-from gcgp.surface.datasets import load_mnist
-from gcgp.surface.metrics import Scores, peak_memory
+from gcgp.datasets.images import load_mnist
 
 PAPER = {100: 0.137, 500: 0.083, 1000: 0.063, 6000: 0.042}
 

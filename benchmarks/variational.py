@@ -19,16 +19,16 @@ import numpy as np
 import torch
 
 from benchmarks.timing import command_line, report
+from experiments.metrics import peak_memory
 from gcgp import GCGPClassifier, superpixels
+from gcgp.datasets.images import load_mnist
 from gcgp.inference import Statistics
-from gcgp.inference.climbing import History
 from gcgp.inference.likelihoods import Softmax
+from gcgp.inference.natural_gradient import ROWS_AT_ONCE, FeatureDataset, Fit, fit_of, natural_steps
 from gcgp.inference.parameters import Parameters
-from gcgp.inference.stochastic import PAPER_BATCH, PAPER_LEARNING_RATE, FreePosterior, Kept, adam
-from gcgp.inference.variational import ROWS_AT_ONCE, Fit, Observed, fit_of, natural_steps
-from gcgp.surface.datasets import load_mnist
-from gcgp.surface.metrics import peak_memory
-from gcgp.surface.variational import MOST_LOOKED_AT, STEP_DRAWS, best_start, closed_sites
+from gcgp.inference.svgp import PAPER_BATCH, PAPER_LEARNING_RATE, CachedFeatures, FreePosterior, adam
+from gcgp.selection.optimizer import History
+from gcgp.selection.variational import MOST_LOOKED_AT, STEP_DRAWS, best_start, closed_sites
 
 CLOSE = 1e-3
 Track = list[tuple[float, float]]
@@ -48,14 +48,14 @@ def main() -> None:
     model = GCGPClassifier(n_inducing=options.inducing, random_state=options.seed)
     model.fit(signals, train.labels[chosen])
     labels = torch.from_numpy(np.searchsorted(model.classes_, train.labels[chosen]))
-    observed = Observed.room(model.features_.size, labels, torch.float64, 4 << 30)
+    observed = FeatureDataset.room(model.features_.size, labels, torch.float64, 4 << 30)
     for chunk in model.features_.chunks(signals):
         observed.fill(chunk)
-    natural = naturally(observed, model)
+    natural = fit_natural_gradient(observed, model)
     print(*(f"natural {t:7.1f} s  {bound:12.2f}" for t, bound in natural), sep="\n", flush=True)
     close = reached(natural, natural[-1][1])
     assert close is not None
-    paper = as_in_the_paper(observed, model.variance_, options.budget * close, options.seed)
+    paper = fit_svgp(observed, model.variance_, options.budget * close, options.seed)
     best = max(bound for _, bound in natural + paper)
     ours, theirs = reached(natural, best), reached(paper, best)
     assert ours is not None
@@ -86,7 +86,7 @@ def main() -> None:
     )
 
 
-def naturally(observed: Observed, model: GCGPClassifier) -> Track:
+def fit_natural_gradient(observed: FeatureDataset, model: GCGPClassifier) -> Track:
     """Seconds, from class sums and closed form on, and bounds after each step."""
     likelihood, track = Softmax(len(model.classes_)), Track()
     start = time.perf_counter()
@@ -111,7 +111,7 @@ class _Over(Exception):
     pass
 
 
-def as_in_the_paper(observed: Observed, variance: float, budget: float, seed: int) -> Track:
+def fit_svgp(observed: FeatureDataset, variance: float, budget: float, seed: int) -> Track:
     """Seconds and bounds of all signals after every few passes of Adam, evaluations not counted."""
     classes = int(observed.targets.max()) + 1
     free = FreePosterior.prior(
@@ -137,7 +137,7 @@ def as_in_the_paper(observed: Observed, variance: float, budget: float, seed: in
     with contextlib.suppress(_Over):
         adam(
             free,
-            Kept(observed),
+            CachedFeatures(observed),
             lambda step: Softmax(classes, STEP_DRAWS, seed=seed + step),
             observed.targets,
             Parameters([]),
@@ -151,7 +151,7 @@ def as_in_the_paper(observed: Observed, variance: float, budget: float, seed: in
     return track
 
 
-def bound_of(free: FreePosterior, observed: Observed, likelihood: Softmax) -> float:
+def bound_of(free: FreePosterior, observed: FeatureDataset, likelihood: Softmax) -> float:
     """The evidence lower bound of all signals, with the draws that the natural steps have."""
     posterior, total = free.settled(), 0.0
     for rows in torch.split(torch.arange(len(observed)), ROWS_AT_ONCE):

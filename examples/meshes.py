@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from sklearn.pipeline import make_pipeline
 
+from experiments.metrics import Scores
 from gcgp import GCGPClassifier
-from gcgp.domain.mesh.decimation import decimate
-from gcgp.surface.bodies import articulated_bodies
-from gcgp.surface.descriptors import GeometryVectors
-from gcgp.surface.mesh_pictures import draw_mesh_evidence
-from gcgp.surface.metrics import Scores
+from gcgp.datasets.bodies import articulated_bodies
+from gcgp.descriptors.spectral import GeometryVectors
+from gcgp.mesh.decimation import decimate
+from gcgp.plot.meshes import draw_mesh_evidence
 
 SHOWN = 4
 """Bodies in the picture: the surest and the least sure, half each."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, Polar, Weighting
+from gcgp.weighting import Anisotropic, Box, GaussianMixture, Polar, Radial, Weighting
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def direction(offset: Sequence[float]) -> float:
 
 
 def grid_pairs(height: int, width: int) -> list[list[Pair]]:
-    """All pairs of pixels; ρ by breadth-first search over the eight neighbours of each pixel."""
+    """All pairs of pixels; ρ by breadth-first search over the eight neighbors of each pixel."""
     pixels = [(row, column) for row in range(height) for column in range(width)]
     table = []
     for start in pixels:
@@ -115,7 +115,7 @@ def slow_sums(
                 mass[v, b] += weight
                 for c in range(channels):
                     sums[v, c, b] += weight * values[w, c]
-    if weighting.normalise:
+    if weighting.normalize:
         sums /= np.where(mass == 0, 1, mass)[:, None, :]
     return sums.reshape(vertices, -1), mass
 
@@ -175,7 +175,7 @@ def _box(own: dict[str, Any], pair: Pair) -> list[float]:
 FORMULAS: dict[type[Weighting], Callable[[dict[str, Any], Pair], list[float]]] = {
     Anisotropic: _anisotropic,
     Box: _box,
-    Diffusion: _diffusion,
+    Radial: _diffusion,
     GaussianMixture: _mixture,
     Polar: _polar,
 }

@@ -14,7 +14,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gcgp.domain import Signals
 from gcgp.inference import Features, GaussianRegression, Statistics, Term
 from gcgp.inference.likelihoods import RobustMax
-from gcgp.inference.stochastic import FreePosterior
+from gcgp.inference.svgp import FreePosterior
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.patches import Convolution
 from gcgp.weighting import Box

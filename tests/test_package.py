@@ -10,7 +10,7 @@ import pytest
 
 import gcgp
 
-ROOMS = ["domain", "weighting", "patches", "kernel", "inference", "surface"]
+ROOMS = ["mesh", "domain", "weighting", "patches", "kernel", "inference", "selection", "estimators"]
 PACKAGE = Path(gcgp.__file__).parent
 
 
@@ -46,10 +46,10 @@ import gcgp
 for module in pkgutil.walk_packages(gcgp.__path__, "gcgp."):
     if not module.name.endswith("__main__"):
         __import__(module.name)
-from gcgp.surface.metrics import peak_memory
+from experiments.metrics import peak_memory
 
 images = numpy.random.default_rng(0).random((10, 5, 5))
-model = gcgp.GCGPClassifier(n_inducing=4, lengthscale=0.4, location=False, progress=False)
+model = gcgp.GCGPClassifier(n_inducing=4, lengthscale=0.4, position=False, progress=False)
 model.fit(images, [0, 1] * 5).save(sys.argv[1])
 assert (gcgp.load(sys.argv[1]).predict(images) == model.predict(images)).all()
 print(peak_memory())

@@ -13,7 +13,7 @@ from gcgp import GCGPClassifier, GCGPRegressor, Mesh, Signals
 FIXED: dict[str, Any] = {
     "lengthscale": 1.0,
     "variance": 1.0,
-    "location": False,
+    "position": False,
     "n_inducing": 5,
     "progress": False,
 }

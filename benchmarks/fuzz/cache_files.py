@@ -19,10 +19,10 @@ from benchmarks.fuzz.judging import check, check_finite
 from benchmarks.fuzz.predictions import outputs
 from benchmarks.fuzz.values import Change, hostile
 from gcgp import Mesh, Signals
-from gcgp.domain.mesh.cache import CACHE_VARIABLE, ENDING
-from gcgp.domain.mesh.cache_file import read_arrays, write_arrays
-from gcgp.domain.mesh.charts import mesh_chart
-from gcgp.domain.mesh.spectrum import laplace_beltrami
+from gcgp._runtime.cache import CACHE_VARIABLE, ENDING
+from gcgp._runtime.cache_file import read_arrays, write_arrays
+from gcgp.domain.mesh_charts import mesh_chart
+from gcgp.mesh.spectrum import laplace_beltrami
 
 Run = Callable[[], None]
 MESH = Mesh(bases.OCTAHEDRON * [1.0, 1.5, 0.7], bases.FACES)
@@ -37,7 +37,7 @@ def _predicted() -> list[np.ndarray]:
 def _charted() -> list[np.ndarray]:
     chart = mesh_chart(MESH, COORDINATES, 1.0)
     check_chart(chart, len(MESH.vertices))
-    return [chart.neighbours, *(np.nan_to_num(chart.coordinates[name]) for name in COORDINATES)]
+    return [chart.neighbors, *(np.nan_to_num(chart.coordinates[name]) for name in COORDINATES)]
 
 
 def _spectrum() -> list[np.ndarray]:

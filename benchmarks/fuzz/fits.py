@@ -17,7 +17,7 @@ from benchmarks.fuzz.inputs import hostile_graph
 from benchmarks.fuzz.predictions import check_predictions
 from benchmarks.fuzz.values import INF, LABELS, NAN, SCALES, SPECIAL, hostile, scaled_only
 from gcgp import GCGPClassifier, GCGPRegressor, Mesh, Signals
-from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, GeodesicPolar, Polar
+from gcgp.weighting import Anisotropic, Box, GaussianMixture, GeodesicPolar, Polar, Radial
 
 Run = Callable[[], None]
 TARGETS: dict[str, Callable[[Draw, int], Any]] = {
@@ -43,16 +43,16 @@ WEIGHTINGS: dict[str, Callable[[], Any]] = {
     "wide box": lambda: Box(9, inside=False),
     "polar": lambda: Polar([1.0, 2.0], 4),
     "zero radius": lambda: Polar([0.0], 1),
-    "tiny radius": lambda: Diffusion([1e-6]),
-    "huge radius": lambda: Diffusion([1e4]),
-    "infinite radius": lambda: Diffusion([INF]),
-    "no radius": lambda: Diffusion([]),
+    "tiny radius": lambda: Radial([1e-6]),
+    "huge radius": lambda: Radial([1e4]),
+    "infinite radius": lambda: Radial([INF]),
+    "no radius": lambda: Radial([]),
     "geodesic": lambda: GeodesicPolar([0.5, 1.0], 4),
     "degrees": lambda: GaussianMixture([[0.5, 0.5]], on=["degree"]),
     "unknown coordinate": lambda: GaussianMixture([[0.5, 0.5]], on=["nothing"]),
     "mixture": lambda: GaussianMixture([[0.0, 0.0], [1.0, 0.0]], on=["offset"]),
     "anisotropic": lambda: Anisotropic([1.0]),
-    "several": lambda: ["polar", Diffusion([1.0])],
+    "several": lambda: ["polar", Radial([1.0])],
     "none": lambda: [],
     "a number": lambda: 3,
     "class": lambda: Polar,
@@ -73,10 +73,10 @@ KERNELS: dict[str, Callable[[], Any]] = {
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "lengthscale": NUMBERS,
     "variance": NUMBERS,
-    "location": (*NUMBERS, False),
+    "position": (*NUMBERS, False),
     "chart": ("auto", "path", "euclidean", "geodesic", "logmap", "x", None, 3),
-    "mass": (True, False, "auto", 1, "x", None, [1]),
-    "areas": (True, False, "auto", "x", 0.5),
+    "bin_counts": (True, False, "auto", 1, "x", None, [1]),
+    "area_weighted": (True, False, "auto", "x", 0.5),
     "pool_rotations": (True, False, "auto", "x", np.zeros(2)),
     "aggregate": ("mean", "sum", "x", None, [], np.zeros(3)),
     "vertex_weights": (None, [1.0] * 16, np.zeros(16), [NAN] * 16, [-1.0] * 16, [1e300] * 16, "x", [1.0], 3),
@@ -84,7 +84,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "inducing": ("k-means++", "random", "greedy", "x", None),
     "learn": (True, "lengthscale", ["lengthscale", "variance"], "x", 3, None, ["inducing"], [], {"a": 1}),
     "objective": ("auto", "leave-one-out", "bound", "x", None),
-    "optimiser": ("l-bfgs", "adam", "paper", "x", None),
+    "optimizer": ("l-bfgs", "adam", "paper", "x", None),
     "max_iter": (1, 3, 0, -1, 1.5, None, "x", 10**30),
     "inference": ("closed-form", "refined", "variational", "x", None),
     "batch_size": (1, 3, 0, 10**9, None),

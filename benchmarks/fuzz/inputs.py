@@ -20,9 +20,9 @@ from benchmarks.fuzz.draws import Draw
 from benchmarks.fuzz.judging import check, check_finite
 from benchmarks.fuzz.values import NAN, Change, hostile, scaled_only
 from gcgp import GeometryVectors, Mesh, Signals
-from gcgp.domain.chart import Chart
-from gcgp.domain.mesh.spectrum import laplace_beltrami
-from gcgp.surface.inputs import as_signals
+from gcgp.domain.base import Chart
+from gcgp.estimators.validation import as_signals
+from gcgp.mesh.spectrum import laplace_beltrami
 
 Run = Callable[[], None]
 
@@ -42,11 +42,11 @@ def check_signals(signals: Signals, charted: bool = True) -> None:
 
 
 def check_chart(chart: Chart, vertices: int) -> None:
-    """Neighbours that exist, at finite distances."""
+    """Neighbors that exist, at finite distances."""
     check(len(chart.row_offsets) == vertices + 1, "row_offsets of another number of vertices")
-    if len(chart.neighbours):
-        low, high = int(chart.neighbours.min()), int(chart.neighbours.max())
-        check(low >= 0 and high < vertices, f"neighbours from {low} to {high} of {vertices} vertices")
+    if len(chart.neighbors):
+        low, high = int(chart.neighbors.min()), int(chart.neighbors.max())
+        check(low >= 0 and high < vertices, f"neighbors from {low} to {high} of {vertices} vertices")
     check_finite("rho", chart.coordinates["rho"])
 
 

@@ -187,5 +187,5 @@ def check_mesh(mesh: Mesh, size: int) -> None:
     check(0 < len(mesh.faces) <= size, f"{len(mesh.faces)} faces from {size} bytes")
     check(int(mesh.faces.min()) >= 0 and int(mesh.faces.max()) < len(mesh.vertices), "faces out of range")
     check_finite("vertices", mesh.vertices)
-    check_finite("areas", np.asarray(mesh.vertex_areas))
+    check_finite("area_weighted", np.asarray(mesh.vertex_areas))
     repr(mesh.report())

@@ -20,10 +20,10 @@ import gcgp
 from benchmarks.fuzz import bases
 from benchmarks.fuzz.draws import Draw
 from benchmarks.fuzz.judging import check, check_finite
+from experiments.metrics import peak_memory
 from gcgp import GCGPClassifier, GCGPRegressor, GeometryVectors, Signals
-from gcgp.surface.metrics import peak_memory
-from gcgp.surface.model_file import _digest
-from gcgp.weighting import Diffusion, GaussianMixture, Polar
+from gcgp.io.model_file import _digest
+from gcgp.weighting import GaussianMixture, Polar, Radial
 
 Run = Callable[[], None]
 LOAD_SECONDS, LOAD_GB = 2.0, 0.2
@@ -113,12 +113,12 @@ def _models() -> dict[str, tuple[Any, Any]]:
     mixture = GaussianMixture([[0.5, 0.5], [0.9, 0.1]], on=["degree"])
     return {
         "images": (
-            GCGPClassifier([Polar([1], 2), "box"], location=2.0, **fast).fit(pictures, ["a", "b", "c"] * 4),
+            GCGPClassifier([Polar([1], 2), "box"], position=2.0, **fast).fit(pictures, ["a", "b", "c"] * 4),
             pictures[:2],
         ),
-        "graphs": (GCGPRegressor(mixture, mass=True, **fast).fit(graphs, rng.random(12)), graphs[:2]),
+        "graphs": (GCGPRegressor(mixture, bin_counts=True, **fast).fit(graphs, rng.random(12)), graphs[:2]),
         "meshes": (
-            make_pipeline(GeometryVectors(3, n_splines=5), GCGPClassifier(Diffusion([0.0, 0.5]), **fast)).fit(
+            make_pipeline(GeometryVectors(3, n_splines=5), GCGPClassifier(Radial([0.0, 0.5]), **fast)).fit(
                 meshes, [0, 1] * 4
             ),
             meshes[:2],

@@ -10,7 +10,7 @@ import numpy as np
 import gcgp
 from benchmarks.fuzz.judging import check, check_close, check_finite
 from gcgp import Signals
-from gcgp.surface.inputs import as_signals
+from gcgp.estimators.validation import as_signals
 
 
 def outputs(model: Any, data: Any) -> dict[str, np.ndarray]:

@@ -11,8 +11,8 @@ from benchmarks.fuzz import bases
 from benchmarks.fuzz.inputs import check_signals
 from benchmarks.fuzz.predictions import check_predictions
 from gcgp import GCGPClassifier, Mesh
-from gcgp.domain.mesh.charts import mesh_chart
-from gcgp.domain.mesh.spectrum import laplace_beltrami
+from gcgp.domain.mesh_charts import mesh_chart
+from gcgp.mesh.spectrum import laplace_beltrami
 from gcgp.weighting import GeodesicPolar, Polar
 
 

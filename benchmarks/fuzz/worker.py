@@ -22,7 +22,7 @@ def main(folder: Path) -> None:
     os.dup2(2, 1)  # whatever else is printed is no answer
     from benchmarks.fuzz.targets import run_case
     from benchmarks.fuzz.warming import warm_up
-    from gcgp.surface.metrics import peak_memory
+    from experiments.metrics import peak_memory
 
     def tell(**message: Any) -> None:
         print(json.dumps(message), file=answers, flush=True)

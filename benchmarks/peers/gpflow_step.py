@@ -44,14 +44,14 @@ def main() -> None:
     )
     gpflow.set_trainable(model.likelihood, False)  # its epsilon; ours is fixed too
     data = tf.constant(images.reshape(len(images), -1)), tf.constant(labels)
-    optimiser = tf.keras.optimizers.Adam(1e-3)
+    optimizer = tf.keras.optimizers.Adam(1e-3)
 
     @tf.function
     def step() -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = model.training_loss(data)
         variables = model.trainable_variables
-        optimiser.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
         return loss
 
     first = float(step())

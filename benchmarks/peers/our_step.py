@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel
 
+from experiments.metrics import peak_memory
 from gcgp.domain import Signals
 from gcgp.inference import Features, Term
-from gcgp.inference.climbing import History
 from gcgp.inference.likelihoods import RobustMax
-from gcgp.inference.parameters import Parameters, scalar_knob
-from gcgp.inference.stochastic import FreePosterior, Made, adam
+from gcgp.inference.parameters import Parameters, scalar_parameter
+from gcgp.inference.svgp import FreePosterior, RecomputedFeatures, adam
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.patches import Convolution
-from gcgp.surface.learning import loosened
-from gcgp.surface.metrics import peak_memory
+from gcgp.selection.learning import loosened
+from gcgp.selection.optimizer import History
 from gcgp.weighting import Box
 
 LEARNED = ("lengthscale", "vertex_weights", "inducing")
@@ -40,7 +40,7 @@ def main() -> None:
     term = Term(Convolution(Box(patch), dtype=dtype), kernel, problem["inducing"].to(dtype), jitter)
     term, knobs = loosened(term, LEARNED, {"bins": slice(0, problem["inducing"].shape[1])})
     log_variance = problem["variance"].log().requires_grad_()
-    knobs.append(scalar_knob("variance", log_variance))
+    knobs.append(scalar_parameter("variance", log_variance))
     classes, size = problem["means"].shape
     posterior = FreePosterior.prior(size, classes, log_variance, dtype)
     with torch.no_grad():
@@ -51,7 +51,7 @@ def main() -> None:
     losses, clock = History(), [time.perf_counter()]
     adam(
         posterior,
-        Made(Features([term], 1 << 30), signals),
+        RecomputedFeatures(Features([term], 1 << 30), signals),
         lambda step: RobustMax(classes),
         labels,
         Parameters(knobs),

@@ -1,4 +1,4 @@
-"""Graph convolutional Gaussian processes: learn from few labelled signals on images, graphs and meshes.
+"""Graph convolutional Gaussian processes: learn from few labeled signals on images, graphs and meshes.
 
 >>> import gcgp
 >>> gcgp.GCGPClassifier(n_inducing=100)
@@ -13,33 +13,33 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from gcgp.domain.mesh.decimation import decimate
-    from gcgp.domain.mesh.files import load_mesh
-    from gcgp.domain.mesh.mesh import Mesh
+    from gcgp.datasets.bodies import articulated_bodies
+    from gcgp.datasets.mesh_folders import load_faust, load_mesh_folder
+    from gcgp.descriptors.spectral import GeometryVectors, HeatKernelSignature, WaveKernelSignature
     from gcgp.domain.signals import Signals
     from gcgp.domain.superpixels import superpixels
-    from gcgp.surface.bodies import articulated_bodies
-    from gcgp.surface.descriptors import GeometryVectors, HeatKernelSignature, WaveKernelSignature
-    from gcgp.surface.estimators import GCGPClassifier, GCGPRegressor
-    from gcgp.surface.mesh_folders import load_faust, load_mesh_folder
-    from gcgp.surface.model_file import load, save
+    from gcgp.estimators.estimators import GCGPClassifier, GCGPRegressor
+    from gcgp.io.model_file import load, save
+    from gcgp.mesh.decimation import decimate
+    from gcgp.mesh.files.loading import load_mesh
+    from gcgp.mesh.mesh import Mesh
 
 _HOMES = {
-    "GCGPClassifier": "gcgp.surface.estimators",
-    "GCGPRegressor": "gcgp.surface.estimators",
-    "GeometryVectors": "gcgp.surface.descriptors",
-    "HeatKernelSignature": "gcgp.surface.descriptors",
-    "Mesh": "gcgp.domain.mesh.mesh",
+    "GCGPClassifier": "gcgp.estimators.estimators",
+    "GCGPRegressor": "gcgp.estimators.estimators",
+    "GeometryVectors": "gcgp.descriptors.spectral",
+    "HeatKernelSignature": "gcgp.descriptors.spectral",
+    "Mesh": "gcgp.mesh.mesh",
     "Signals": "gcgp.domain.signals",
-    "WaveKernelSignature": "gcgp.surface.descriptors",
-    "articulated_bodies": "gcgp.surface.bodies",
-    "decimate": "gcgp.domain.mesh.decimation",
-    "load": "gcgp.surface.model_file",
-    "load_faust": "gcgp.surface.mesh_folders",
-    "load_mesh": "gcgp.domain.mesh.files",
-    "load_mesh_folder": "gcgp.surface.mesh_folders",
-    "save": "gcgp.surface.model_file",
-    "shard": "gcgp.surface.sharding",
+    "WaveKernelSignature": "gcgp.descriptors.spectral",
+    "articulated_bodies": "gcgp.datasets.bodies",
+    "decimate": "gcgp.mesh.decimation",
+    "load": "gcgp.io.model_file",
+    "load_faust": "gcgp.datasets.mesh_folders",
+    "load_mesh": "gcgp.mesh.files.loading",
+    "load_mesh_folder": "gcgp.datasets.mesh_folders",
+    "save": "gcgp.io.model_file",
+    "shard": "gcgp.estimators.sharding",
     "superpixels": "gcgp.domain.superpixels",
 }
 

@@ -21,7 +21,7 @@ def test_values_and_edges_follow_the_order_of_nodes():
     signals = Signals.from_networkx([triangle(), nx.relabel_nodes(triangle(), {"a": 7})])
     assert signals.values[:, 0].tolist() == [3.0, 1.0, 2.0] * 2
     assert signals.domains.degrees().tolist() == [2, 1, 1] * 2
-    assert signals.domains.edge_weights is None
+    assert signals.domains.edge_lengths is None
     assert signals.domains.coordinates is None
 
 
@@ -32,7 +32,7 @@ def test_attributes_are_named_by_the_caller():
     signals = Signals.from_networkx(graph, values=["degree", "x"], coordinates="place", edge_lengths="length")
     assert signals.values.tolist() == [[2.0, 3.0], [1.0, 1.0], [1.0, 2.0]]
     assert signals.domains.coordinates.tolist() == [[0, 0], [0, 1], [1, 0]]
-    assert sorted(signals.domains.edge_weights.tolist()) == [0.5, 2.0]
+    assert sorted(signals.domains.edge_lengths.tolist()) == [0.5, 2.0]
 
 
 def test_values_may_be_vectors():

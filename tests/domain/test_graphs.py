@@ -25,9 +25,9 @@ def one_graph(vertices, edges, lengths=None, coordinates=None):
 
 
 def rows_of(chart, name):
-    """For every row, the coordinate of each neighbour by its number."""
+    """For every row, the coordinate of each neighbor by its number."""
     return [
-        dict(zip(chart.neighbours[a:b].tolist(), chart.coordinates[name][a:b].tolist(), strict=True))
+        dict(zip(chart.neighbors[a:b].tolist(), chart.coordinates[name][a:b].tolist(), strict=True))
         for a, b in pairwise(chart.row_offsets)
     ]
 
@@ -37,7 +37,7 @@ def assert_chart_is(chart, tables, reach):
     seen = [[pair for pair in row if pair.rho <= reach] for pairs in tables for row in pairs]
     numbers = [w for pairs in tables for row in pairs for w, pair in enumerate(row) if pair.rho <= reach]
     assert np.diff(chart.row_offsets).tolist() == [len(row) for row in seen]
-    assert chart.neighbours.tolist() == numbers
+    assert chart.neighbors.tolist() == numbers
     for name, found in chart.coordinates.items():
         expected = [getattr(pair, name) for row in seen for pair in row]
         np.testing.assert_allclose(found, np.array(expected).reshape(found.shape), atol=1e-12)
@@ -122,8 +122,8 @@ def test_edges_are_as_long_as_their_ends_are_apart_unless_weighted():
 
 def test_auto_is_euclidean_with_coordinates_and_path_without():
     coordinates = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    assert len(one_graph(3, NOTHING, None, coordinates).chart(["rho"], 2.0).neighbours) == 9
-    assert len(one_graph(3, NOTHING).chart(["rho"], 2.0).neighbours) == 3
+    assert len(one_graph(3, NOTHING, None, coordinates).chart(["rho"], 2.0).neighbors) == 9
+    assert len(one_graph(3, NOTHING).chart(["rho"], 2.0).neighbors) == 3
 
 
 def test_long_chains_need_many_steps():
@@ -131,7 +131,7 @@ def test_long_chains_need_many_steps():
     chain = np.stack([np.arange(vertices - 1), np.arange(1, vertices)], axis=1)
     chart = one_graph(vertices, chain).chart(["rho"], 150.0)
     expected = abs(np.subtract.outer(np.arange(vertices), np.arange(vertices)))
-    assert len(chart.neighbours) == (expected <= 150).sum()
+    assert len(chart.neighbors) == (expected <= 150).sum()
     np.testing.assert_array_equal(chart.coordinates["rho"], expected[expected <= 150])
 
 
@@ -208,7 +208,7 @@ def test_choosing_graphs_takes_their_vertices_and_edges():
     assert chosen.vertex_counts.tolist() == [1, 3]
     assert chosen.edge_offsets.tolist() == [0, 0, 2]
     assert chosen.edges.tolist() == [[0, 2], [1, 2]]
-    assert chosen.edge_weights.tolist() == [2.0, 3.0]
+    assert chosen.edge_lengths.tolist() == [2.0, 3.0]
     assert chosen.coordinates[:, 0].tolist() == [2.0, 1.0, 1.0, 1.0]
     assert signals.domains.take(np.arange(3)) is signals.domains
     assert isinstance(chosen, Domains)

@@ -38,11 +38,11 @@ def test_direction_points_along_columns_first_then_down_the_rows():
     assert theta[-1, 0] == pytest.approx(-math.pi / 2)
 
 
-def test_only_the_centre_has_no_direction():
+def test_only_the_center_has_no_direction():
     stencil = grid((9, 9)).chart(["theta"], 3.0)
-    centre = (stencil.offsets == 0).all(axis=1)
-    np.testing.assert_array_equal(np.isnan(stencil.coordinates["theta"]), centre)
-    assert centre.sum() == 1
+    center = (stencil.offsets == 0).all(axis=1)
+    np.testing.assert_array_equal(np.isnan(stencil.coordinates["theta"]), center)
+    assert center.sum() == 1
 
 
 def test_chart_holds_only_the_coordinates_asked_for():
@@ -77,7 +77,7 @@ def test_counts_spacing_and_choice():
 
 
 def test_a_choice_of_no_grids_has_no_locations():
-    assert grid((4, 3)).take(np.zeros(0, dtype=np.int64)).locations.shape == (0, 2)
+    assert grid((4, 3)).take(np.zeros(0, dtype=np.int64)).positions.shape == (0, 2)
 
 
 def test_unknown_options_are_refused():

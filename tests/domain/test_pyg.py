@@ -7,7 +7,7 @@ from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataListLoader, DataLoader
 
 from gcgp.domain import Signals
-from gcgp.surface.inputs import as_signals
+from gcgp.estimators.validation import as_signals
 
 BOTH_WAYS = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 
@@ -25,14 +25,14 @@ def test_values_edges_positions_and_weights_are_read():
     assert signals.values.dtype == np.float32
     assert signals.values.tolist() == [*data[0].x.tolist(), *data[1].x.tolist()]
     assert signals.domains.edges.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]] * 2
-    assert signals.domains.edge_weights.tolist() == [1.0, 1.0, 2.0, 2.0] * 2
+    assert signals.domains.edge_lengths.tolist() == [1.0, 1.0, 2.0, 2.0] * 2
     assert signals.domains.coordinates[:3].tolist() == [[1, 0], [0, 1], [0, 0]]
 
 
 def test_positions_and_weights_may_be_absent_and_edges_may_be_none():
     signals = Signals.from_pyg([item(), item(1, torch.zeros((2, 0), dtype=torch.long))])
     assert signals.domains.coordinates is None
-    assert signals.domains.edge_weights is None
+    assert signals.domains.edge_lengths is None
     assert signals.domains.degrees().tolist() == [1, 2, 1, 0]
 
 
@@ -69,10 +69,10 @@ def test_there_and_back_gives_the_same_charts(weights, coordinates):
     again = Signals.from_pyg(signals.to_pyg())
     np.testing.assert_array_equal(again.values, signals.values)
     assert again.values.dtype == signals.values.dtype
-    assert (again.domains.locations is None) == (coordinates is None)
+    assert (again.domains.positions is None) == (coordinates is None)
     charts = [one.domains.chart(["rho", "degree"], 9.0, "path") for one in (signals, again)]
     np.testing.assert_array_equal(charts[0].row_offsets, charts[1].row_offsets)
-    np.testing.assert_array_equal(charts[0].neighbours, charts[1].neighbours)
+    np.testing.assert_array_equal(charts[0].neighbors, charts[1].neighbors)
     for name in ("rho", "degree"):
         np.testing.assert_array_equal(charts[0].coordinates[name], charts[1].coordinates[name])
 
@@ -113,7 +113,7 @@ def test_images_are_not_written_as_graphs():
 
 def test_round_trips_add_no_edges():
     signals = Signals.from_graphs(
-        [np.ones(3)], [[[0, 1], [1, 0], [2, 1], [2, 2]]], edge_weights=[[3.0, 2.0, 5.0, 1.0]]
+        [np.ones(3)], [[[0, 1], [1, 0], [2, 1], [2, 2]]], edge_lengths=[[3.0, 2.0, 5.0, 1.0]]
     )
     once = signals.to_pyg()
     twice = Signals.from_pyg(once).to_pyg()
@@ -122,7 +122,7 @@ def test_round_trips_add_no_edges():
     assert once[0].edge_length[once[0].edge_index[0] == 0].tolist() == [2.0]
 
 
-def labelled(count=5):
+def labeled(count=5):
     """Graphs of 2, 3, … vertices whose first value and label are their number."""
     chains = [torch.arange(n + 1).repeat(2, 1) + torch.tensor([[0], [1]]) for n in range(count)]
     return [
@@ -149,24 +149,24 @@ class InMemory(InMemoryDataset):
     ids=["batch", "loader", "list loader", "mixed list", "dataset"],
 )
 def test_batches_and_loaders_are_split_into_their_graphs(make):
-    signals, labels = Signals.from_pyg(make(labelled()), return_y=True)
+    signals, labels = Signals.from_pyg(make(labeled()), return_y=True)
     assert signals.vertex_counts.tolist() == [2, 3, 4, 5, 6]
     assert signals.domains.degrees()[:5].tolist() == [1, 1, 1, 2, 1]
     assert labels.tolist() == [0, 10, 20, 30, 40]
-    direct = as_signals(make(labelled()))
+    direct = as_signals(make(labeled()))
     np.testing.assert_array_equal(direct.values, signals.values)
     np.testing.assert_array_equal(direct.offsets, signals.offsets)
 
 
 def test_a_single_graph_is_a_set_of_one():
-    signals, labels = Signals.from_pyg(labelled()[2], return_y=True)
+    signals, labels = Signals.from_pyg(labeled()[2], return_y=True)
     assert signals.vertex_counts.tolist() == [4]
     assert labels.tolist() == [20]
-    assert len(as_signals(labelled()[2])) == 1
+    assert len(as_signals(labeled()[2])) == 1
 
 
 def test_a_shuffled_loader_gives_labels_in_the_same_order_or_an_error():
-    shuffled = DataLoader(labelled(), batch_size=2, shuffle=True)
+    shuffled = DataLoader(labeled(), batch_size=2, shuffle=True)
     signals, labels = Signals.from_pyg(shuffled, return_y=True)
     assert (10 * signals.values[signals.offsets[:-1], 0]).tolist() == labels.tolist()
     for read in (Signals.from_pyg, as_signals):
@@ -200,10 +200,10 @@ def test_edge_attributes_are_lengths_only_if_the_caller_says_so(field):
     with pytest.warns(UserWarning, match=f"{field} is not used.*edge_lengths='{field}'") as caught:
         signals = Signals.from_pyg(data)
     assert len(caught) == 1
-    assert signals.domains.edge_weights is None
+    assert signals.domains.edge_lengths is None
     named = Signals.from_pyg(data, edge_lengths=field)
-    assert named.domains.edge_weights.tolist() == [1.0, 1.0, 2.0, 2.0] * 3
-    assert Signals.from_pyg(data, edge_lengths=False).domains.edge_weights is None
+    assert named.domains.edge_lengths.tolist() == [1.0, 1.0, 2.0, 2.0] * 3
+    assert Signals.from_pyg(data, edge_lengths=False).domains.edge_lengths is None
 
 
 def test_edge_lengths_must_be_there_and_one_per_edge():
@@ -211,7 +211,7 @@ def test_edge_lengths_must_be_there_and_one_per_edge():
         Signals.from_pyg([item()], edge_lengths="edge_attr")
     with pytest.raises(ValueError, match=r"graph 0: edge_attr must have shape .* got \(4, 2\)"):
         Signals.from_pyg([item(edge_attr=torch.ones(4, 2))], edge_lengths="edge_attr")
-    with pytest.raises(ValueError, match=r"graph 0: edge_weights\[1\] is -1.0; a length cannot be negative"):
+    with pytest.raises(ValueError, match=r"graph 0: edge_lengths\[1\] is -1.0; a length cannot be negative"):
         Signals.from_pyg([item(edge_weight=torch.tensor([1.0, -1, 1, 1]))], edge_lengths="edge_weight")
 
 

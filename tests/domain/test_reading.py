@@ -8,7 +8,7 @@ import torch
 
 from gcgp.domain import Signals
 from gcgp.domain.reading import as_array
-from gcgp.surface.inputs import as_signals, labels_of
+from gcgp.estimators.validation import as_signals, labels_of
 
 TRIANGLE = [[0, 1], [1, 2], [2, 0]]
 VALUES = np.array([[1.0, 0.0], [0.0, 2.5], [0.0, 0.0]])
@@ -61,7 +61,7 @@ def test_edges_lengths_and_coordinates_as_tensors_and_tables():
     )
     for signals in (tensors, tables):
         assert signals.domains.edges.tolist() == TRIANGLE
-        assert signals.domains.edge_weights.tolist() == lengths
+        assert signals.domains.edge_lengths.tolist() == lengths
         assert signals.domains.coordinates.tolist() == places.tolist()
 
 

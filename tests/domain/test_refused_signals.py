@@ -43,12 +43,12 @@ def test_coordinates_must_be_finite(bad):
 
 @pytest.mark.parametrize("bad", BAD_NUMBERS)
 def test_edge_weights_must_be_finite(bad):
-    with refused(f"graph 1: edge_weights at [1] is {bad}; it must be finite"):
+    with refused(f"graph 1: edge_lengths at [1] is {bad}; it must be finite"):
         Signals.from_graphs([np.zeros(3)] * 2, [TRIANGLE] * 2, [[1.0] * 3, [1.0, bad, 1.0]])
 
 
 def test_edge_weights_must_not_be_negative():
-    with refused("graph 1: edge_weights[2] is -0.5; a length cannot be negative"):
+    with refused("graph 1: edge_lengths[2] is -0.5; a length cannot be negative"):
         Signals.from_graphs([np.zeros(3)] * 2, [TRIANGLE] * 2, [[1.0] * 3, [1.0, 0.0, -0.5]])
 
 
@@ -77,7 +77,7 @@ def test_fields_of_a_graph_must_have_matching_lengths():
     values, edges = [np.zeros(3)] * 2, [TRIANGLE] * 2
     with refused("graph 1: 2 coordinates for 3 values"):
         Signals.from_graphs(values, edges, None, [np.zeros((3, 2)), np.zeros((2, 2))])
-    with refused("graph 1: 1 edge_weights for 3 edges"):
+    with refused("graph 1: 1 edge_lengths for 3 edges"):
         Signals.from_graphs(values, edges, [[1.0] * 3, [1.0]])
     with refused("graph 1: coordinates have 3 dimensions, those of graph 0 2"):
         Signals.from_graphs(values, edges, None, [np.zeros((3, 2)), np.zeros((3, 3))])
@@ -85,9 +85,9 @@ def test_fields_of_a_graph_must_have_matching_lengths():
         Signals.from_graphs(values, edges, None, [np.zeros(3)] * 2)
 
 
-@pytest.mark.parametrize("field", ["edges", "edge_weights", "coordinates"])
+@pytest.mark.parametrize("field", ["edges", "edge_lengths", "coordinates"])
 def test_every_graph_needs_every_field(field):
-    fields = {"edges": [TRIANGLE] * 2, "edge_weights": [[1.0] * 3] * 2, "coordinates": [np.eye(3)] * 2}
+    fields = {"edges": [TRIANGLE] * 2, "edge_lengths": [[1.0] * 3] * 2, "coordinates": [np.eye(3)] * 2}
     fields[field] = fields[field][:1]
     with refused(f"{field}: 1 items for 2 graphs"):
         Signals.from_graphs([np.zeros(3)] * 2, **fields)
@@ -193,6 +193,6 @@ def test_masked_values_are_refused_and_masks_of_nothing_are_not():
         Signals.on_graph(masked((2, 3), (1, 2)), TRIANGLE)
     with refused(f"graph 0: coordinates at [2, 1] {advice}"):
         Signals.from_graphs([np.ones(3)], [TRIANGLE], None, [masked((3, 2), (2, 1))])
-    with refused(f"graph 0: edge_weights at [1] {advice}"):
+    with refused(f"graph 0: edge_lengths at [1] {advice}"):
         Signals.from_graphs([np.ones(3)], [TRIANGLE], [masked(3, 1)])
     assert len(Signals.from_images(np.ma.masked_array(np.ones((3, 2, 4)), mask=False))) == 3

@@ -49,7 +49,7 @@ def test_stack_of_grey_images_has_one_channel_and_one_domain(images):
     np.testing.assert_array_equal(signals.values[:, 0], images.reshape(-1))
 
 
-def test_stack_of_colour_images_keeps_channels_last():
+def test_stack_of_color_images_keeps_channels_last():
     images = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
     signals = Signals.from_images(images)
     assert signals.channels == 5
@@ -65,7 +65,7 @@ def test_list_of_images_shares_a_domain_between_equal_shapes():
     assert [set(one.values.ravel()) for one in signals] == [{1.0}, {2.0}, {3.0}]
 
 
-def test_list_of_colour_images_and_nested_lists():
+def test_list_of_color_images_and_nested_lists():
     assert Signals.from_images([np.zeros((2, 3, 2)), np.zeros((3, 3, 2))]).channels == 2
     assert Signals.from_images([[[1, 2], [3, 4]]]).values.ravel().tolist() == [1, 2, 3, 4]
 
@@ -76,16 +76,16 @@ def test_graphs_keep_values_edges_weights_and_coordinates(graphs):
     assert domains.vertex_offsets.tolist() == [0, 3, 4, 8]
     assert domains.edge_offsets.tolist() == [0, 3, 3, 4]
     assert domains.edges.tolist() == [*TRIANGLE, [3, 1]]
-    assert domains.edge_weights.tolist() == [1.0, 2.0, 3.0, 0.5]
-    assert domains.locations.tolist() == [[1, 0], [0, 1], [0, 0], [0, 0], *[[1, 1]] * 4]
+    assert domains.edge_lengths.tolist() == [1.0, 2.0, 3.0, 0.5]
+    assert domains.positions.tolist() == [[1, 0], [0, 1], [0, 0], [0, 0], *[[1, 1]] * 4]
     assert graphs.values.ravel().tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_graphs_need_neither_weights_nor_coordinates():
     signals = Signals.from_graphs([np.zeros((3, 2)), np.zeros((2, 2))], [TRIANGLE, [[0, 1]]])
     assert signals.channels == 2
-    assert signals.domains.edge_weights is None
-    assert signals.domains.locations is None
+    assert signals.domains.edge_lengths is None
+    assert signals.domains.positions is None
 
 
 def test_isolated_vertices_and_several_components_are_legal():
@@ -162,7 +162,7 @@ def test_indexing_takes_only_the_domains_in_use(mixed, graphs):
     assert values_of(chosen) == [values_of(graphs)[2], values_of(graphs)[0]]
     assert values_of(graphs[[2, 2]]) == [values_of(graphs)[2]] * 2
     last = graphs[2].domains
-    assert (last.edges.tolist(), last.edge_weights.tolist()) == ([[3, 1]], [0.5])
+    assert (last.edges.tolist(), last.edge_lengths.tolist()) == ([[3, 1]], [0.5])
     assert last.coordinates.tolist() == [[1, 1]] * 4
 
 
@@ -210,7 +210,7 @@ def test_concatenated_graphs_are_the_graphs_in_order(graphs):
     whole = Signals.concatenate([graphs[2], graphs[:2]])
     assert values_of(whole) == [values_of(graphs)[n] for n in (2, 0, 1)]
     for joined, n in zip(whole, (2, 0, 1), strict=True):
-        for field in ("vertex_offsets", "edges", "edge_offsets", "edge_weights", "coordinates"):
+        for field in ("vertex_offsets", "edges", "edge_offsets", "edge_lengths", "coordinates"):
             expected = getattr(graphs[n].domains, field)
             np.testing.assert_array_equal(getattr(joined.domains, field), expected)
 
@@ -222,7 +222,7 @@ def test_what_does_not_fit_together_is_not_concatenated(graphs, mixed):
         Signals.concatenate([graphs, mixed])
     with pytest.raises(ValueError, match="part 1: 3 channels, part 0 has 1"):
         Signals.concatenate([mixed, Signals.from_images(np.zeros((1, 2, 2, 3)))])
-    with pytest.raises(ValueError, match="part 1: edge_weights are missing"):
+    with pytest.raises(ValueError, match="part 1: edge_lengths are missing"):
         Signals.concatenate([graphs, Signals.from_graphs([np.zeros(3)], [TRIANGLE])])
     with pytest.raises(ValueError, match="part 0: coordinates are missing"):
         Signals.concatenate([Signals.from_graphs([np.zeros(3)], [TRIANGLE], [[1.0] * 3]), graphs])
@@ -263,7 +263,7 @@ def test_images_are_grids_and_grids_have_locations():
     assert isinstance(signals.domains, Grids)
     rows_of_one_by_two = [[0, 0], [1, 0]]
     rows_of_two_by_three = [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1]]
-    assert signals.domains.locations.tolist() == rows_of_one_by_two + rows_of_two_by_three
+    assert signals.domains.positions.tolist() == rows_of_one_by_two + rows_of_two_by_three
 
 
 FACE = Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]])

@@ -16,15 +16,15 @@ def images():
     values = random.uniform(0.1, 1.0, size=(6, 14, 14))
     rows, columns = np.indices((14, 14))
     for image in values:
-        centre = random.uniform(4, 9, size=2)
-        image[(rows - centre[0]) ** 2 + (columns - centre[1]) ** 2 > 16] = 0.0
+        center = random.uniform(4, 9, size=2)
+        image[(rows - center[0]) ** 2 + (columns - center[1]) ** 2 > 16] = 0.0
     return values
 
 
 def assert_same(one, other):
     np.testing.assert_array_equal(one.values, other.values)
     np.testing.assert_array_equal(one.offsets, other.offsets)
-    for field in ("vertex_offsets", "edges", "edge_offsets", "edge_weights", "coordinates"):
+    for field in ("vertex_offsets", "edges", "edge_offsets", "edge_lengths", "coordinates"):
         np.testing.assert_array_equal(getattr(one.domains, field), getattr(other.domains, field))
 
 
@@ -148,10 +148,10 @@ def test_edges_are_exactly_the_pairs_below_the_threshold(images, threshold):
         assert len(edges) == len(set(edges))
         assert sorted(edges) == sorted(expected)
         lengths = [expected[edge] for edge in edges]
-        np.testing.assert_allclose(signal.domains.edge_weights, lengths, rtol=1e-6)
+        np.testing.assert_allclose(signal.domains.edge_lengths, lengths, rtol=1e-6)
 
 
-def test_colour_images_are_bright_where_any_channel_is():
+def test_color_images_are_bright_where_any_channel_is():
     image = np.zeros((3, 3, 3))
     image[0, 0] = (0.0, 0.5, 0.0)
     image[2, 1] = (1.0, 0.0, 0.25)
@@ -164,7 +164,7 @@ def test_colour_images_are_bright_where_any_channel_is():
     np.testing.assert_array_equal(signal.values[2], 0.0)
 
 
-def test_colours_separate_clusters_when_values_weigh_much():
+def test_colors_separate_clusters_when_values_weigh_much():
     image = np.zeros((6, 6, 2))
     image[:, ::2, 0] = image[:, 1::2, 1] = 1.0
     signal = superpixels(image[None], foreground=2, background=0, value_scale=1000.0)

@@ -7,7 +7,7 @@ import torch
 
 from gcgp.inference import DirichletClassification, Statistics
 from gcgp.inference.dirichlet import FINE_STEPS, START, alpha_of, cautious_loss
-from gcgp.inference.selection import Sample
+from gcgp.inference.search import ScoringBatch
 from gcgp.inference.softmax import expected_softmax, normal_draws
 from slow_reference import dense_bound, dense_prediction
 
@@ -22,7 +22,7 @@ def sample():
     features = torch.randn(24, 5, generator=generator, dtype=torch.float64)
     features[torch.arange(24), labels] += 1.5
     residual = 0.2 * torch.rand(24, generator=generator, dtype=torch.float64)
-    return Sample(features, residual, features.square().sum(dim=1) + residual, labels)
+    return ScoringBatch(features, residual, features.square().sum(dim=1) + residual, labels)
 
 
 def statistics_of(sample, kept=slice(None)):
@@ -41,9 +41,9 @@ def test_targets_are_the_formula(alpha):
         level = [alpha + (c == label) for c in range(CLASSES)]
         variances = [math.log(1 / a + 1) for a in level]
         plain = [math.log(a) - v / 2 for a, v in zip(level, variances, strict=True)]
-        centre = sum(plain) / CLASSES
+        center = sum(plain) / CLASSES
         assert noise[n].tolist() == pytest.approx(variances)
-        assert targets[n].tolist() == pytest.approx([t - centre for t in plain])
+        assert targets[n].tolist() == pytest.approx([t - center for t in plain])
 
 
 def test_targets_of_a_signal_add_up_to_zero():
@@ -121,7 +121,7 @@ def moved(choice, log_variance=0.0, log_noise=0.0):
     return alpha_of(noise * 2**log_noise), choice.variance * 10**log_variance
 
 
-def test_choice_is_no_worse_than_its_neighbours(sample):
+def test_choice_is_no_worse_than_its_neighbors(sample):
     draws = normal_draws(CLASSES, 64)
     steps = [(1.0, 0.25)]
     choice = DirichletClassification.choose(statistics_of(sample), sample, draws, steps=steps)
@@ -174,7 +174,7 @@ def test_given_alpha_and_variance_are_scored_as_they_are(sample):
 def test_fewer_signals_than_features_choose_the_same_as_in_the_whole_space(sample, monkeypatch):
     random = torch.Generator().manual_seed(1)
     wide = torch.linalg.qr(torch.randn(40, 5, generator=random, dtype=torch.float64))[0]
-    turned = Sample(sample.features @ wide.T, sample.residual, sample.diagonal, sample.labels)
+    turned = ScoringBatch(sample.features @ wide.T, sample.residual, sample.diagonal, sample.labels)
     draws = normal_draws(CLASSES, 64)
     small = DirichletClassification.choose(statistics_of(turned), turned, draws)
     monkeypatch.setattr(Statistics, "span", lambda self: torch.eye(40, dtype=torch.float64))
@@ -184,7 +184,7 @@ def test_fewer_signals_than_features_choose_the_same_as_in_the_whole_space(sampl
 
 
 def test_many_features_are_searched_along_the_largest_of_them(sample, monkeypatch):
-    """These find the variance; α_ε is that of all, no worse than its neighbours."""
+    """These find the variance; α_ε is that of all, no worse than its neighbors."""
     draws, statistics = normal_draws(CLASSES, 64), statistics_of(sample)
     basis = statistics.principal(2)
     few = DirichletClassification.choose(statistics.along(basis), sample.along(basis), draws)
@@ -199,7 +199,7 @@ def test_many_features_are_searched_along_the_largest_of_them(sample, monkeypatc
 
 
 def test_the_only_signal_of_its_class_is_not_left_out(sample):
-    lonely = Sample(sample.features, sample.residual, sample.diagonal, sample.labels.clone())
+    lonely = ScoringBatch(sample.features, sample.residual, sample.diagonal, sample.labels.clone())
     lonely.labels[lonely.labels == 2] = 1
     lonely.labels[0] = 2
     draws = normal_draws(CLASSES, 64)

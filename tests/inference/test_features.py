@@ -10,7 +10,7 @@ from gcgp.inference import Features, GaussianRegression, Statistics, Term
 from gcgp.inference import features as features_module
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.patches import Convolution
-from gcgp.weighting import Box, Diffusion
+from gcgp.weighting import Box, Radial
 from slow_reference import example_kernel
 
 PLENTY = 10**9
@@ -18,7 +18,7 @@ PLENTY = 10**9
 
 
 def images(count=5, side=6, seed=0):
-    """Images of few grey levels, so that some patches repeat."""
+    """Images of few gray levels, so that some patches repeat."""
     rng = np.random.default_rng(seed)
     stack = rng.integers(0, 2, (count, side, side)) * rng.integers(1, 3, (count, 1, 1)) / 2
     stack[:, : side // 2] = 0
@@ -54,8 +54,8 @@ def term(signals, weighting, *, count=6, lengthscale=1.0, aggregate="sum", jitte
 
 def two_terms(signals):
     return [
-        term(signals, Diffusion([0.0, 1.0]), aggregate="mean"),
-        term(signals, Diffusion([1.0, 2.0], 1.0), count=4, lengthscale=0.3, location=True),
+        term(signals, Radial([0.0, 1.0]), aggregate="mean"),
+        term(signals, Radial([1.0, 2.0], 1.0), count=4, lengthscale=0.3, position=True),
     ]
 
 
@@ -171,7 +171,7 @@ def test_residual_of_a_vertex_is_what_its_share_leaves_unexplained():
 
 def test_vertex_features_are_those_of_its_own_patch():
     signals = graphs()
-    one = term(signals, Diffusion([0.0, 1.0]), aggregate="mean")
+    one = term(signals, Radial([0.0, 1.0]), aggregate="mean")
     rows, _ = Features([one], PLENTY).at_vertices(signals)
     with torch.no_grad():
         values = one.convolution.patches(signals).values
@@ -224,7 +224,7 @@ def test_vertex_weights_of_the_wrong_length_name_the_signal_whatever_its_chunk()
 
 def test_weighting_with_gradients_gives_features_without_a_warning():
     signals = images()
-    weighting = Diffusion([0.0, 1.0]).double()
+    weighting = Radial([0.0, 1.0]).double()
     one = term(signals, weighting)
     expected = whole(Features([one], PLENTY), signals).features
     weighting.requires_grad_(True)
@@ -256,7 +256,7 @@ def test_all_distinct_patches_as_inducing_patches_make_exact_gp_regression(name,
     signals = Signals.from_images(rng.integers(0, 2, (8, 3, 3)).astype(np.float64) * 3)
     targets = torch.from_numpy(rng.normal(size=8))
     train, test = signals[:6], signals[6:]
-    weighting = Diffusion([0.0, 1.0, 2.0], 0.6).double().requires_grad_(False)
+    weighting = Radial([0.0, 1.0, 2.0], 0.6).double().requires_grad_(False)
     convolution = Convolution(weighting, dtype=torch.float64)
     kernel = ConvolutionalKernel(example_kernel(name), aggregate).requires_grad_(False)
     noise, variance = 0.2, 1.7

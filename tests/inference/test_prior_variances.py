@@ -10,7 +10,7 @@ import torch
 from test_features import PLENTY, images
 
 from gcgp.inference import Features, GaussianRegression, Statistics, Term
-from gcgp.kernel import ConvolutionalKernel, RotationPooled, base_kernel
+from gcgp.kernel import ConvolutionalKernel, RotationAverage, base_kernel
 from gcgp.kernel.base import set_lengthscales
 from gcgp.patches import Convolution
 from gcgp.weighting import Polar
@@ -21,14 +21,14 @@ DRAWS, REPEATS = 12, 100
 def made(kernel: str = "rbf", pooled: bool = False):
     """Signals, and features that explain nearly all of their prior variance."""
     signals = images(3, side=8)
-    convolution = Convolution(Polar([0.0, 1.0], 4, 0.8), location=not pooled, dtype=torch.float64)
+    convolution = Convolution(Polar([0.0, 1.0], 4, 0.8), position=not pooled, dtype=torch.float64)
     with torch.no_grad():
         patches = convolution.patches(signals)
     columns = convolution.columns(signals)
     base = base_kernel(kernel, columns).double()
     set_lengthscales(base, torch.full((patches.values.shape[1],), 3.0, dtype=torch.float64))
     if pooled:
-        base = RotationPooled(base, convolution.weighting.rotations)
+        base = RotationAverage(base, convolution.weighting.rotations)
     inducing = patches.values[:: len(patches.values) // (6 if pooled else 25)]
     term = Term(convolution, ConvolutionalKernel(base, "mean").requires_grad_(False), inducing)
     return signals, Features([term], PLENTY)

@@ -80,7 +80,7 @@ def test_squared_distances_are_never_negative_and_accurate_far_from_the_origin()
     ("name", "nu"), [("matern12", 0.5), ("matern32", 1.5), ("matern52", 2.5), ("rbf", None)]
 )
 def test_named_kernels_have_a_lengthscale_a_column(name, nu):
-    kernel = base_kernel(name, {"bins": slice(0, 4), "mass": slice(4, 6)})
+    kernel = base_kernel(name, {"bins": slice(0, 4), "bin_counts": slice(4, 6)})
     assert type(kernel) is (RBFKernel if nu is None else MaternKernel)
     assert getattr(kernel, "nu", None) == nu
     assert kernel.lengthscale.shape == (1, 6)
@@ -88,7 +88,7 @@ def test_named_kernels_have_a_lengthscale_a_column(name, nu):
 
 @pytest.mark.parametrize("name", ["matern12", "matern32", "matern52"])
 def test_location_is_an_rbf_factor(name):
-    kernel = base_kernel(name, {"bins": slice(0, 2), "location": slice(2, 4)}).double()
+    kernel = base_kernel(name, {"bins": slice(0, 2), "position": slice(2, 4)}).double()
     lengthscales = torch.tensor([0.5, 0.7, 1.1, 2.0], dtype=torch.float64)
     set_lengthscales(kernel, lengthscales)
     bins = MaternKernel(nu=int(name[-2]) / 2, ard_num_dims=2).double()
@@ -101,7 +101,7 @@ def test_location_is_an_rbf_factor(name):
 
 
 def test_location_of_the_rbf_is_a_column_like_any_other():
-    kernel = base_kernel("rbf", {"bins": slice(0, 2), "location": slice(2, 4)}).double()
+    kernel = base_kernel("rbf", {"bins": slice(0, 2), "position": slice(2, 4)}).double()
     lengthscales = torch.tensor([0.5, 0.7, 1.1, 2.0], dtype=torch.float64)
     set_lengthscales(kernel, lengthscales)
     x, y = points(4, dim=4), points(3, seed=1, dim=4)

@@ -53,10 +53,10 @@ def test_vertex_weights_multiply_patches_by_their_place(aggregate):
     kernel = ConvolutionalKernel(example_kernel("rbf"), aggregate, weights)
     patches, inducing = plain_patches([3, 3]), plain_patches([4], seed=1).values
     factor = weights if aggregate == "sum" else weights / 3
-    by_hand = Patches(patches.values, factor.repeat(2), patches.offsets, patches.vertices)
+    on_cpu = Patches(patches.values, factor.repeat(2), patches.offsets, patches.vertices)
     weighted = kernel.weighted(patches)
-    same(kernel.kfu(weighted, inducing), loop_kfu(kernel.base, by_hand, inducing))
-    same(kernel.kff_diagonal(weighted), loop_kff(kernel.base, by_hand, by_hand).diagonal())
+    same(kernel.kfu(weighted, inducing), loop_kfu(kernel.base, on_cpu, inducing))
+    same(kernel.kff_diagonal(weighted), loop_kff(kernel.base, on_cpu, on_cpu).diagonal())
 
 
 def test_vertex_weights_multiply_what_patches_already_count():

@@ -7,7 +7,7 @@ device `meta`, whose tensors have shapes but no numbers: no step may look at one
 import pytest
 import torch
 
-from gcgp.kernel import ConvolutionalKernel, RotationPooled, sums
+from gcgp.kernel import ConvolutionalKernel, RotationAverage, sums
 from gcgp.kernel.base import on_device
 from slow_reference import KERNELS, example_kernel, loop_kff, loop_kfu, ragged_patches
 
@@ -22,14 +22,14 @@ def kernel_of(name):
         return example_kernel(name)
     width = ragged_patches(COUNTS).values.shape[1]
     turns = torch.stack([torch.arange(width).roll(s) for s in range(width)])
-    return RotationPooled(example_kernel("matern52"), turns)
+    return RotationAverage(example_kernel("matern52"), turns)
 
 
 @pytest.fixture
 def elsewhere(monkeypatch):
     """The CPU, which the sums take for another device."""
     for module in ("blocks", "sums", "turned"):
-        monkeypatch.setattr(f"gcgp.kernel.{module}.by_hand", lambda values: False)
+        monkeypatch.setattr(f"gcgp.kernel.{module}.on_cpu", lambda values: False)
 
 
 @EVERY_KERNEL
@@ -52,7 +52,7 @@ def test_sums_by_torch_alone_are_the_loops(elsewhere, name, mode):
 @MODES
 @pytest.mark.parametrize("block", [1 << 26, 5], ids=["one block", "small blocks"])
 def test_nothing_is_mixed_up_between_devices(name, mode, block, monkeypatch):
-    monkeypatch.setattr("gcgp.kernel.blocks.BLOCK_ELEMENTS_ELSEWHERE", block)
+    monkeypatch.setattr("gcgp.kernel.engine.blocks.BLOCK_ELEMENTS_ELSEWHERE", block)
     kernel = ConvolutionalKernel(kernel_of(name))
     patches, inducing = ragged_patches(COUNTS).to(META), ragged_patches([4], seed=9).values
     with mode():

@@ -89,21 +89,21 @@ def test_random_draws_every_candidate_equally_often():
 def clusters():
     """Eight tight clusters, the first with most of the points."""
     generator = torch.Generator().manual_seed(0)
-    centres = 100 * torch.tensor([[i & 1, i >> 1 & 1, i >> 2] for i in range(8)]).double()
+    centers = 100 * torch.tensor([[i & 1, i >> 1 & 1, i >> 2] for i in range(8)]).double()
     sizes = torch.tensor([200, 3, 3, 3, 3, 3, 3, 3])
     label = torch.repeat_interleave(torch.arange(8), sizes)
-    return centres[label] + torch.randn(len(label), 3, generator=generator).double(), centres
+    return centers[label] + torch.randn(len(label), 3, generator=generator).double(), centers
 
 
 @pytest.mark.parametrize("method", ["k-means++", "greedy"])
 @pytest.mark.parametrize("seed", range(5))
 def test_clusters_far_apart_are_all_covered(method, seed):
-    points, centres = clusters()
+    points, centers = clusters()
     kernel = RBFKernel().double()
     kernel.lengthscale = torch.tensor(30.0, dtype=torch.float64)
     options = {"kernel": kernel} if method == "greedy" else {}
     chosen = choose(points, 8, method, random_state=seed, **options)
-    assert set(torch.cdist(chosen, centres).argmin(dim=1).tolist()) == set(range(8))
+    assert set(torch.cdist(chosen, centers).argmin(dim=1).tolist()) == set(range(8))
 
 
 def test_k_means_measures_distance_in_scaled_columns():

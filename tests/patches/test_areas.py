@@ -6,7 +6,7 @@ import torch
 
 from gcgp.domain import Mesh, Signals
 from gcgp.patches import Convolution
-from gcgp.weighting import Diffusion
+from gcgp.weighting import Radial
 
 
 def square_mesh():
@@ -18,8 +18,10 @@ def square_mesh():
 def test_on_meshes_a_vertex_counts_by_its_area():
     mesh, values = square_mesh(), np.array([1.0, -2.0, 0.5, 3.0, 0.7])
     signals = Signals.on_meshes([values, values[::-1]], [mesh, mesh.scaled(2)])
-    weighting = Diffusion([0.0, 1.5], 0.8)
-    patches = Convolution(weighting, areas=True, mass=True, dtype=torch.float64).patches(signals)
+    weighting = Radial([0.0, 1.5], 0.8)
+    patches = Convolution(weighting, area_weighted=True, bin_counts=True, dtype=torch.float64).patches(
+        signals
+    )
     rows = patches.values.detach()
     for n, (own, scale) in enumerate([(values, 1.0), (values[::-1], 2.0)]):
         area = mesh.vertex_areas / mesh.vertex_areas.mean()
@@ -36,7 +38,7 @@ def test_on_meshes_a_vertex_counts_by_its_area():
 def test_areas_need_meshes_that_have_some():
     flat = Mesh([[0, 0, 0], [1, 0, 0], [2, 0, 0]], [[0, 1, 2]])
     signals = Signals.on_meshes([np.zeros(5), np.zeros(3)], [square_mesh(), flat])
-    patches = Convolution(Diffusion([0.0]), areas=True).patches(signals)
+    patches = Convolution(Radial([0.0]), area_weighted=True).patches(signals)
     assert patches.multiplicity[5:].tolist() == [1.0, 1.0, 1.0]
-    with pytest.raises(ValueError, match="areas=True needs signals on meshes"):
-        Convolution(Diffusion([0.0]), areas=True).patches(Signals.from_graphs([[1.0, 2.0]], [[[0, 1]]]))
+    with pytest.raises(ValueError, match="area_weighted=True needs signals on meshes"):
+        Convolution(Radial([0.0]), area_weighted=True).patches(Signals.from_graphs([[1.0, 2.0]], [[[0, 1]]]))

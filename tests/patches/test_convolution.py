@@ -1,4 +1,4 @@
-"""The convolution against a loop over vertices, neighbours and bins, on grids and on graphs."""
+"""The convolution against a loop over vertices, neighbors and bins, on grids and on graphs."""
 
 import numpy as np
 import pytest
@@ -9,32 +9,32 @@ from torch.func import functional_call
 
 from gcgp.domain import Signals, Stencil
 from gcgp.patches import Convolution, convolution
-from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, Polar
+from gcgp.weighting import Anisotropic, Box, GaussianMixture, Polar, Radial
 from random_graphs import random_graphs, small
 from slow_patches import graph_pairs, grid_pairs, slow_sums
 
 WIDE = {
-    "polar": lambda normalise: Polar([0.5, 2.0], [0.3, 1.5, 2.8, 4.1, 5.3], 0.6, 0.8, normalise),
-    "diffusion": lambda normalise: Diffusion([0.0, 1.2], 0.45, normalise),
-    "mixture": lambda normalise: GaussianMixture(
+    "polar": lambda normalize: Polar([0.5, 2.0], [0.3, 1.5, 2.8, 4.1, 5.3], 0.6, 0.8, normalize),
+    "diffusion": lambda normalize: Radial([0.0, 1.2], 0.45, normalize),
+    "mixture": lambda normalize: GaussianMixture(
         [[0.0, 0.5], [1.0, -0.4]],
         [[0.9, 1.1], [0.6, 0.8]],
         [[[0.0, 0.0], [0.3, 0.0]]] * 2,
         on=["offset"],
         reach=2.3,
-        normalise=normalise,
+        normalize=normalize,
     ),
-    "anisotropic": lambda normalise: Anisotropic([0.0, 1.1], 3, 0.7, 0.4, normalise),
+    "anisotropic": lambda normalize: Anisotropic([0.0, 1.1], 3, 0.7, 0.4, normalize),
 }
 ON_GRIDS = {**WIDE, "box": lambda _: Box(3, inside=False), "even box": lambda _: Box(2, inside=False)}
 ON_GRAPHS = {
     **WIDE,
-    "degree": lambda normalise: GaussianMixture(
-        [[0.5, 0.5], [0.9, 0.4]], 0.4, on=["degree"], reach=1.9, normalise=normalise
+    "degree": lambda normalize: GaussianMixture(
+        [[0.5, 0.5], [0.9, 0.4]], 0.4, on=["degree"], reach=1.9, normalize=normalize
     ),
 }
-EVERYWHERE = Diffusion([0.0, 1.0, 2.0], 3.0, normalise=False)
-"""Reaches beyond every pair of a random graph, so that rounding decides on no neighbour."""
+EVERYWHERE = Radial([0.0, 1.0, 2.0], 3.0, normalize=False)
+"""Reaches beyond every pair of a random graph, so that rounding decides on no neighbor."""
 
 
 def patches_of(weighting, signals, **options):
@@ -49,7 +49,7 @@ def graph():
     return {
         "values": random.normal(size=(11, 2)),
         "edges": edges,
-        "edge_weights": random.uniform(0.3, 1.5, size=len(edges)),
+        "edge_lengths": random.uniform(0.3, 1.5, size=len(edges)),
         "coordinates": random.uniform(0, 3, size=(11, 2)),
     }
 
@@ -60,25 +60,25 @@ def signals_on(graph, *fields, copies=1):
 
 
 @pytest.mark.parametrize("channels", [1, 2])
-@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("family", ON_GRIDS)
-def test_patches_on_grids_are_the_slow_loop(family, normalise, channels):
-    weighting = ON_GRIDS[family](normalise)
+def test_patches_on_grids_are_the_slow_loop(family, normalize, channels):
+    weighting = ON_GRIDS[family](normalize)
     images = np.random.default_rng(0).normal(size=(2, 3, 5, channels))
-    found = patches_of(weighting, Signals.from_images(images), mass=True)
+    found = patches_of(weighting, Signals.from_images(images), bin_counts=True)
     pairs = grid_pairs(3, 5)
     expected = [np.hstack(slow_sums(weighting, pairs, image.reshape(15, channels))) for image in images]
     np.testing.assert_allclose(found, np.concatenate(expected), atol=1e-12)
 
 
-@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("kind", ["euclidean", "path"])
 @pytest.mark.parametrize("family", ON_GRAPHS)
-def test_patches_on_graphs_are_the_slow_loop(graph, family, kind, normalise):
-    weighting = ON_GRAPHS[family](normalise)
-    signals = signals_on(graph, "edge_weights", "coordinates")
-    found = patches_of(weighting, signals, chart=kind, mass=True)
-    pairs = graph_pairs(kind, 11, graph["edges"], graph["edge_weights"], graph["coordinates"])
+def test_patches_on_graphs_are_the_slow_loop(graph, family, kind, normalize):
+    weighting = ON_GRAPHS[family](normalize)
+    signals = signals_on(graph, "edge_lengths", "coordinates")
+    found = patches_of(weighting, signals, chart=kind, bin_counts=True)
+    pairs = graph_pairs(kind, 11, graph["edges"], graph["edge_lengths"], graph["coordinates"])
     expected = np.hstack(slow_sums(weighting, pairs, graph["values"]))
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -104,14 +104,16 @@ def test_a_box_copies_pixels_exactly(side):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_patches_have_the_precision_asked_for(graph, dtype):
     for signals in (signals_on(graph, "coordinates"), Signals.from_images(np.ones((1, 3, 3)))):
-        patches = Convolution(WIDE["polar"](True), mass=True, location=True, dtype=dtype).patches(signals)
+        patches = Convolution(WIDE["polar"](True), bin_counts=True, position=True, dtype=dtype).patches(
+            signals
+        )
         assert patches.values.dtype == patches.multiplicity.dtype == dtype
-        exact = patches_of(WIDE["polar"](True), signals, mass=True, location=True)
+        exact = patches_of(WIDE["polar"](True), signals, bin_counts=True, position=True)
         np.testing.assert_allclose(patches.values.detach(), exact, rtol=2e-5, atol=1e-5)
 
 
 def test_a_pixel_at_exactly_the_reach_counts():
-    weighting = Diffusion(radii=[0.0], radial_width=5.0)
+    weighting = Radial(radii=[0.0], radial_width=5.0)
     chart = Convolution(weighting).make_chart(Signals.from_images(np.zeros((1, 40, 40))))
     assert abs(chart.offsets).max() == 15
 
@@ -119,7 +121,7 @@ def test_a_pixel_at_exactly_the_reach_counts():
 def test_columns_are_bins_by_channel_then_mass_then_location(graph):
     weighting = WIDE["polar"](False)
     signals = signals_on(graph, "coordinates")
-    whole = Convolution(weighting, mass=True, location=True, dtype=torch.float64)
+    whole = Convolution(weighting, bin_counts=True, position=True, dtype=torch.float64)
     found = whole.patches(signals).values.detach()
     single = [
         patches_of(weighting, Signals.from_graphs([channel], [graph["edges"]], None, [graph["coordinates"]]))
@@ -128,7 +130,7 @@ def test_columns_are_bins_by_channel_then_mass_then_location(graph):
     ones = Signals.from_graphs([np.ones(11)], [graph["edges"]], None, [graph["coordinates"]])
     parts = [*single, patches_of(weighting, ones), torch.from_numpy(graph["coordinates"])]
     torch.testing.assert_close(found, torch.cat(parts, dim=1))
-    columns = {"bins": slice(0, 20), "mass": slice(20, 30), "location": slice(30, 32)}
+    columns = {"bins": slice(0, 20), "bin_counts": slice(20, 30), "position": slice(30, 32)}
     assert whole.columns(signals) == columns
     assert whole.dim(signals) == 32
 
@@ -137,8 +139,8 @@ def test_columns_are_bins_by_channel_then_mass_then_location(graph):
     ("options", "columns"),
     [
         ({}, {"bins": slice(0, 4)}),
-        ({"mass": True}, {"bins": slice(0, 4), "mass": slice(4, 6)}),
-        ({"location": True}, {"bins": slice(0, 4), "location": slice(4, 6)}),
+        ({"bin_counts": True}, {"bins": slice(0, 4), "bin_counts": slice(4, 6)}),
+        ({"position": True}, {"bins": slice(0, 4), "position": slice(4, 6)}),
     ],
 )
 def test_columns_tell_where_each_part_lies(options, columns):
@@ -148,31 +150,31 @@ def test_columns_tell_where_each_part_lies(options, columns):
     assert whole.dim(signals) == whole.patches(signals).values.shape[1]
 
 
-@pytest.mark.parametrize("normalise", [True, False])
-def test_mass_is_the_sum_of_the_weights_whether_normalised_or_not(graph, normalise):
+@pytest.mark.parametrize("normalize", [True, False])
+def test_mass_is_the_sum_of_the_weights_whether_normalized_or_not(graph, normalize):
     ones = {**graph, "values": np.ones((11, 1))}
-    weighting = WIDE["polar"](normalise)
-    found = patches_of(weighting, signals_on(ones, "coordinates"), mass=True)
+    weighting = WIDE["polar"](normalize)
+    found = patches_of(weighting, signals_on(ones, "coordinates"), bin_counts=True)
     plain = patches_of(WIDE["polar"](False), signals_on(ones, "coordinates"))
     torch.testing.assert_close(found[:, 10:], plain)
 
 
 def test_location_is_the_coordinates_of_the_vertex(graph):
-    on_grid = patches_of(EVERYWHERE, Signals.from_images(np.zeros((2, 2, 3))), location=True)
+    on_grid = patches_of(EVERYWHERE, Signals.from_images(np.zeros((2, 2, 3))), position=True)
     assert on_grid[:, 3:].tolist() == [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1]] * 2
     shared = Signals.on_graph(np.zeros((2, 11)), graph["edges"], None, graph["coordinates"])
-    on_graph = patches_of(EVERYWHERE, shared, location=True)
+    on_graph = patches_of(EVERYWHERE, shared, position=True)
     np.testing.assert_array_equal(on_graph[:, 3:], np.tile(graph["coordinates"], (2, 1)))
 
 
 def test_location_needs_coordinates(graph):
-    with pytest.raises(ValueError, match="location=True needs domains with coordinates"):
-        patches_of(EVERYWHERE, signals_on(graph), location=True)
+    with pytest.raises(ValueError, match="position=True needs domains with coordinates"):
+        patches_of(EVERYWHERE, signals_on(graph), position=True)
 
 
 def test_averages_of_a_constant_are_that_constant(graph):
     constant = {**graph, "values": np.full((11, 1), 3.5)}
-    found = patches_of(Diffusion([0.0, 1.0], 0.5), signals_on(constant, "coordinates"))
+    found = patches_of(Radial([0.0, 1.0], 0.5), signals_on(constant, "coordinates"))
     np.testing.assert_allclose(found, 3.5)
 
 
@@ -180,7 +182,7 @@ def test_images_of_mixed_sizes_are_as_each_alone():
     random = np.random.default_rng(0)
     sizes = [(5, 4), (3, 3), (5, 4), (1, 6), (3, 3)]
     images = [random.normal(size=(*size, 2)) for size in sizes]
-    mixed = Convolution(WIDE["polar"](True), mass=True, location=True, dtype=torch.float64)
+    mixed = Convolution(WIDE["polar"](True), bin_counts=True, position=True, dtype=torch.float64)
     patches = mixed.patches(Signals.from_images(images))
     assert patches.offsets.tolist() == [0, 20, 29, 49, 55, 64]
     alone = torch.cat([mixed.patches(Signals.from_images(image[None])).values for image in images])
@@ -190,10 +192,10 @@ def test_images_of_mixed_sizes_are_as_each_alone():
 @pytest.mark.parametrize("kind", ["euclidean", "path"])
 def test_a_shared_graph_is_as_a_graph_for_each_signal(graph, kind):
     values = np.random.default_rng(2).normal(size=(4, 11, 2))
-    rest = ("edges", "edge_weights", "coordinates")
+    rest = ("edges", "edge_lengths", "coordinates")
     shared = Signals.on_graph(values, *(graph[field] for field in rest))
     separate = Signals.from_graphs(list(values), *([graph[field]] * 4 for field in rest))
-    options = {"chart": kind, "mass": True, "location": True}
+    options = {"chart": kind, "bin_counts": True, "position": True}
     torch.testing.assert_close(
         patches_of(WIDE["polar"](True), shared, **options),
         patches_of(WIDE["polar"](True), separate, **options),
@@ -250,7 +252,7 @@ def test_read_only_signals_as_joblib_hands_to_its_workers_cause_no_warning(graph
 
 def test_memory_of_a_signal_covers_at_least_its_patches(graph):
     for signals in (Signals.from_images(np.ones((3, 5, 5))), signals_on(graph, "coordinates", copies=2)):
-        polar = Convolution(WIDE["polar"](True), mass=True)
+        polar = Convolution(WIDE["polar"](True), bin_counts=True)
         needed = polar.bytes_per_signal(signals)
         assert needed.shape == (len(signals),)
         assert (needed >= signals.vertex_counts * polar.dim(signals) * 4).all()
@@ -268,7 +270,9 @@ def test_box_inside_keeps_the_vertices_whose_square_lies_in_the_image():
 
 
 def test_box_inside_drops_mass_and_location_of_dropped_vertices_too():
-    patches = Convolution(Box(2), mass=True, location=True).patches(Signals.from_images(np.ones((1, 3, 3))))
+    patches = Convolution(Box(2), bin_counts=True, position=True).patches(
+        Signals.from_images(np.ones((1, 3, 3)))
+    )
     assert patches.vertices.tolist() == [0, 1, 3, 4]
     assert patches.values[:, 8:].tolist() == [[0, 0], [1, 0], [0, 1], [1, 1]]
     assert (patches.values[:, :8] == 1).all()
@@ -302,10 +306,10 @@ class Weighed(torch.nn.Module):
         return made.patches(self.signals).values
 
 
-@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("family", WIDE)
 @pytest.mark.parametrize("domain", ["grid", "graph", "shared graph"])
-def test_gradients_with_respect_to_the_weighting_are_right(graph, domain, family, normalise):
+def test_gradients_with_respect_to_the_weighting_are_right(graph, domain, family, normalize):
     random = np.random.default_rng(0)
     signals = {
         "grid": lambda: Signals.from_images([random.normal(size=(3, 3, 2)), random.normal(size=(2, 3, 2))]),
@@ -314,7 +318,7 @@ def test_gradients_with_respect_to_the_weighting_are_right(graph, domain, family
             random.normal(size=(2, 11)), graph["edges"], None, graph["coordinates"]
         ),
     }[domain]()
-    module = Weighed(WIDE[family](normalise), signals, mass=True)
+    module = Weighed(WIDE[family](normalize), signals, bin_counts=True)
     names = [name for name, _ in module.named_parameters()]
 
     def values(*parameters):
@@ -328,7 +332,7 @@ def test_gradients_with_respect_to_the_weighting_are_right(graph, domain, family
 @pytest.mark.parametrize("domain", ["grid", "graph"])
 def test_gradients_are_finite_where_a_bin_is_empty(graph, domain, dtype):
     """At radius 50 all weights underflow to zero: the bin is 0 there, and so is its gradient."""
-    weighting = Diffusion(radii=[0.0, 50.0], radial_width=0.5)
+    weighting = Radial(radii=[0.0, 50.0], radial_width=0.5)
     signals = (
         signals_on(graph, "coordinates") if domain == "graph" else Signals.from_images(np.ones((1, 3, 3)))
     )
@@ -341,8 +345,8 @@ def test_gradients_are_finite_where_a_bin_is_empty(graph, domain, dtype):
 
 @small
 @given(random_graphs(), st.booleans(), st.sampled_from(["euclidean", "path"]), st.integers(0, 99))
-def test_patches_are_linear_in_the_signal(graph, normalise, kind, seed):
-    weighting = WIDE["polar"](normalise)
+def test_patches_are_linear_in_the_signal(graph, normalize, kind, seed):
+    weighting = WIDE["polar"](normalize)
     other = np.random.default_rng(seed).normal(size=graph.values.shape)
     combined = 2.5 * graph.values - 0.5 * other
     found = [
@@ -358,20 +362,20 @@ def test_patches_are_linear_in_the_signal(graph, normalise, kind, seed):
 
 @small
 @given(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.integers(0, 99))
-def test_patches_of_images_are_linear_in_the_image(height, width, normalise, seed):
+def test_patches_of_images_are_linear_in_the_image(height, width, normalize, seed):
     one, other = np.random.default_rng(seed).normal(size=(2, height, width))
     stack = Signals.from_images(np.stack([one, other, 2.5 * one - 0.5 * other]))
-    found = patches_of(WIDE["polar"](normalise), stack).reshape(3, height * width, -1)
+    found = patches_of(WIDE["polar"](normalize), stack).reshape(3, height * width, -1)
     torch.testing.assert_close(found[2], 2.5 * found[0] - 0.5 * found[1], atol=1e-12, rtol=1e-9)
 
 
 @small
 @given(random_graphs(), st.booleans(), st.sampled_from(["euclidean", "path"]), st.randoms())
-def test_permuting_vertices_permutes_patches(graph, normalise, kind, random):
+def test_permuting_vertices_permutes_patches(graph, normalize, kind, random):
     order = list(range(len(graph.values)))
     random.shuffle(order)
-    weighting = WIDE["polar"](normalise)
-    options = {"chart": kind, "mass": True, "location": True}
+    weighting = WIDE["polar"](normalize)
+    options = {"chart": kind, "bin_counts": True, "position": True}
     found = patches_of(weighting, graph.signals(), **options)
     permuted = patches_of(weighting, graph.permuted(np.array(order)).signals(), **options)
     torch.testing.assert_close(permuted, found[order], atol=1e-12, rtol=1e-9)
@@ -382,11 +386,11 @@ def test_permuting_vertices_permutes_patches(graph, normalise, kind, random):
 
 @small
 @given(random_graphs(), st.integers(1, 6), st.integers(-6, 6), st.booleans())
-def test_rotating_the_graph_shifts_the_angular_bins(graph, angles, steps, normalise):
+def test_rotating_the_graph_shifts_the_angular_bins(graph, angles, steps, normalize):
     """Coordinates are whole numbers in [−2, 2], so all pairs lie in reach and none is near another."""
     turn = 2 * np.pi * steps / angles
     rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
-    weighting = Polar([1.0, 2.0], angles, radial_width=1.5, normalise=normalise)
+    weighting = Polar([1.0, 2.0], angles, radial_width=1.5, normalize=normalize)
     assert weighting.reach > 6
     found, turned = (
         patches_of(weighting, Signals.from_graphs([graph.values], [graph.edges], None, [coordinates]))
@@ -399,30 +403,30 @@ def test_rotating_the_graph_shifts_the_angular_bins(graph, angles, steps, normal
 
 @small
 @given(random_graphs(max_vertices=1), st.booleans(), st.sampled_from(["euclidean", "path"]))
-def test_a_graph_of_one_vertex_sees_itself_in_every_bin(graph, normalise, kind):
-    weighting = WIDE["polar"](normalise)
+def test_a_graph_of_one_vertex_sees_itself_in_every_bin(graph, normalize, kind):
+    weighting = WIDE["polar"](normalize)
     found = patches_of(weighting, graph.signals(), chart=kind).reshape(2, 2, 5)
-    radial = np.ones(2) if normalise else np.exp(-0.5 * (np.array([0.5, 2.0]) / 0.6) ** 2)
+    radial = np.ones(2) if normalize else np.exp(-0.5 * (np.array([0.5, 2.0]) / 0.6) ** 2)
     expected = graph.values[0][:, None, None] * radial[:, None] * np.ones(5)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 @small
 @given(random_graphs(max_edges=0), st.booleans())
-def test_without_edges_and_along_paths_every_vertex_sees_itself_alone(graph, normalise):
-    weighting = WIDE["diffusion"](normalise)
+def test_without_edges_and_along_paths_every_vertex_sees_itself_alone(graph, normalize):
+    weighting = WIDE["diffusion"](normalize)
     found = patches_of(weighting, graph.signals(), chart="path").reshape(-1, 2, 2)
-    radial = np.ones(2) if normalise else np.exp(-0.5 * (np.array([0.0, 1.2]) / 0.45) ** 2)
+    radial = np.ones(2) if normalize else np.exp(-0.5 * (np.array([0.0, 1.2]) / 0.45) ** 2)
     np.testing.assert_allclose(found, graph.values[:, :, None] * radial, atol=1e-12)
 
 
-@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_passing_over_empty_pixels_changes_nothing(channels, normalise, monkeypatch):
+def test_passing_over_empty_pixels_changes_nothing(channels, normalize, monkeypatch):
     rng = np.random.default_rng(0)
     images = rng.random((4, 9, 7, channels)) * (rng.random((4, 9, 7, channels)) < 0.3)
     signals = Signals.from_images(images)
-    made = Convolution(Polar([1.0, 2.0], 5, normalise=normalise).requires_grad_(False), dtype=torch.float64)
+    made = Convolution(Polar([1.0, 2.0], 5, normalize=normalize).requires_grad_(False), dtype=torch.float64)
     found = []
     for dense in (0.0, 1.1):
         monkeypatch.setattr(convolution, "DENSE", dense)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gcgp.domain import Signals
 from gcgp.patches import Convolution, Patches
-from gcgp.weighting import Diffusion
+from gcgp.weighting import Radial
 from random_graphs import small
 
 
@@ -130,7 +130,7 @@ def test_merging_keeps_every_sum_over_patches(signals):
 
 
 def test_merging_keeps_gradients():
-    weighting = Diffusion(radii=[0.0, 1.0], radial_width=0.6)
+    weighting = Radial(radii=[0.0, 1.0], radial_width=0.6)
     image = np.zeros((1, 9, 9))
     image[0, 4, 4] = 1.0
     gradients = []

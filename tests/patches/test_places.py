@@ -7,14 +7,14 @@ import trimesh
 
 from gcgp.domain import Mesh, Signals
 from gcgp.patches import Convolution
-from gcgp.weighting import Box, Diffusion, Polar
+from gcgp.weighting import Box, Polar, Radial
 
 BALL = trimesh.creation.icosphere(subdivisions=2)
 MESH = Mesh(BALL.vertices, BALL.faces)
 DOMAINS = {
     "images": (
         Signals.from_images(np.random.default_rng(0).random((3, 6, 5, 2))),
-        {"weighting": Polar([1.0, 2.0], 4), "location": True},
+        {"weighting": Polar([1.0, 2.0], 4), "position": True},
     ),
     "whole patches of images": (
         Signals.from_images(np.random.default_rng(0).random((3, 6, 5))),
@@ -24,11 +24,11 @@ DOMAINS = {
         Signals.from_graphs(
             [np.arange(4.0), np.arange(6.0)], [[[0, 1], [1, 2], [2, 3]], [[0, 1], [1, 5], [2, 3]]]
         ),
-        {"weighting": Diffusion([0.0, 1.0]), "mass": True},
+        {"weighting": Radial([0.0, 1.0]), "bin_counts": True},
     ),
     "meshes": (
         Signals.on_meshes([np.sin(mesh.vertices) for mesh in (MESH, MESH)], [MESH, MESH]),
-        {"weighting": Polar([0.1, 0.3], 4, 0.1), "areas": True},
+        {"weighting": Polar([0.1, 0.3], 4, 0.1), "area_weighted": True},
     ),
 }
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gcgp.domain import Signals
 from gcgp.patches import Convolution, Patches
 from gcgp.patches.convolution import runs
-from gcgp.weighting import Diffusion
+from gcgp.weighting import Radial
 from random_graphs import small
 
 
@@ -36,7 +36,7 @@ def test_runs_put_together_are_the_whole(memory):
         [rng.random(size) for size in sizes],
         [[[i, i + 1] for i in range(size - 1)] for size in sizes],
     )
-    convolution = Convolution(Diffusion([0, 1]), dtype=torch.float64)
+    convolution = Convolution(Radial([0, 1]), dtype=torch.float64)
     whole = convolution.patches(signals)
     parts = list(convolution.in_runs(signals, memory))
     assert [run.start for run, _ in parts] + [5] == [0] + [run.stop for run, _ in parts]

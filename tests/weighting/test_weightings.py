@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from gcgp.domain import Signals
 from gcgp.patches import Convolution
-from gcgp.weighting import Anisotropic, Box, Diffusion, GaussianMixture, GeodesicPolar, Polar, Weighting
+from gcgp.weighting import Anisotropic, Box, GaussianMixture, GeodesicPolar, Polar, Radial, Weighting
 from slow_patches import Pair, slow_weights
 
 MIXTURE = {
@@ -20,7 +20,7 @@ MIXTURE = {
 }
 LEARNED = {
     "polar": Polar(radii=[0.5, 2.0], angles=[0.1, 2.5, 4.0], radial_width=0.8, angular_width=0.6),
-    "diffusion": Diffusion(radii=[0.0, 1.0, 2.5], radial_width=0.7),
+    "diffusion": Radial(radii=[0.0, 1.0, 2.5], radial_width=0.7),
     "mixture": GaussianMixture(**MIXTURE, on=["offset"], reach=2.0),
     "mixture of two": GaussianMixture(**MIXTURE, on=["rho", "theta"], reach=2.0),
     "anisotropic": Anisotropic(radii=[0.0, 1.5], angles=[0.2, 2.0, 4.4], along=1.2, across=0.5),
@@ -29,7 +29,7 @@ FAMILIES = {**LEARNED, "box": Box(side=3), "even box": Box(side=2, inside=False)
 
 
 def pairs():
-    """The centre, and neighbours all around it, some of them straight across the cut of arctan2."""
+    """The center, and neighbors all around it, some of them straight across the cut of arctan2."""
     random = np.random.default_rng(0)
     offsets = [(0.0, 0.0), (1.0, 0.0), (-1.0, 0.0), (1.0, 1.0), (0.0, -1.0), (-2.0, 2.0), (3.0, 1.0)]
     offsets += [tuple(offset) for offset in random.normal(scale=1.5, size=(20, 2))]
@@ -78,7 +78,7 @@ def test_angles_wrap(family, turns):
     torch.testing.assert_close(weighting(rho, theta), turned, atol=1e-12, rtol=0)
 
 
-def test_neighbours_on_both_sides_of_the_cut_weigh_the_same():
+def test_neighbors_on_both_sides_of_the_cut_weigh_the_same():
     weighting = Polar(radii=[1.0], angles=[math.pi], angular_width=0.2)
     rho = torch.ones(2, dtype=torch.float64)
     near, far = weighting(rho, torch.tensor([3.1, -3.1], dtype=torch.float64))
@@ -87,7 +87,7 @@ def test_neighbours_on_both_sides_of_the_cut_weigh_the_same():
 
 
 @pytest.mark.parametrize("family", [Polar, Anisotropic])
-def test_the_centre_belongs_alike_to_every_angle(family):
+def test_the_center_belongs_alike_to_every_angle(family):
     weighting = family(radii=[0.0, 2.0], angles=6)
     nowhere = torch.tensor([math.nan], dtype=torch.float64)
     weights = weighting(torch.zeros(1, dtype=torch.float64), nowhere).reshape(2, 6)
@@ -134,7 +134,7 @@ def test_a_box_has_no_bin_for_places_between_pixels():
 @pytest.mark.parametrize(
     "weighting",
     [
-        Diffusion(radii=[0.0, 1.0, 2.0], radial_width=0.5),
+        Radial(radii=[0.0, 1.0, 2.0], radial_width=0.5),
         Polar(radii=[1.0, 5.0, 3.0], angles=4, radial_width=1.3),
         Anisotropic(radii=[0.0, 3.0], angles=4, along=2.0, across=0.8),
         Anisotropic(radii=[1.0], angles=4, along=0.3, across=1.5),
@@ -152,13 +152,13 @@ def test_beyond_the_reach_no_weight_exceeds_the_cut(weighting):
 
 @pytest.mark.parametrize("width", [0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 6.0, 10.0])
 def test_reach_is_three_widths_beyond_the_outermost_radius(width):
-    assert Diffusion(radii=[2.0, 1.0], radial_width=width).reach == pytest.approx(2 + 3 * width)
+    assert Radial(radii=[2.0, 1.0], radial_width=width).reach == pytest.approx(2 + 3 * width)
     assert Anisotropic(radii=[2.0], along=width, across=0.01).reach == pytest.approx(2 + 3 * width)
     assert Anisotropic(radii=[2.0], along=0.01, across=width).reach == pytest.approx(2 + 3 * width)
 
 
 def test_reach_is_never_negative():
-    assert Diffusion(radii=[-5.0], radial_width=1.0).reach >= 0
+    assert Radial(radii=[-5.0], radial_width=1.0).reach >= 0
 
 
 def test_reach_is_a_plain_number_and_warns_of_nothing():
@@ -227,7 +227,7 @@ def test_configuration_rebuilds_an_equal_weighting(name):
     weighting = nudged(FAMILIES[name])
     rebuilt = Weighting.families[type(weighting).__name__](**weighting.configuration())
     assert type(rebuilt) is type(weighting)
-    assert (rebuilt.bins, rebuilt.normalise) == (weighting.bins, weighting.normalise)
+    assert (rebuilt.bins, rebuilt.normalize) == (weighting.bins, weighting.normalize)
     assert rebuilt.complete == weighting.complete
     assert rebuilt.reach == pytest.approx(weighting.reach, rel=1e-12)
     assert tuple(rebuilt.coordinates) == tuple(weighting.coordinates)
@@ -268,26 +268,26 @@ def test_a_deep_copy_is_equal_and_independent(name):
 
 def test_repr_reads_like_the_constructor():
     assert repr(Box(side=3)) == "Box(side=3, inside=True)"
-    diffusion = Diffusion(radii=[0, 1 / 3], radial_width=0.5, normalise=False)
-    assert repr(diffusion) == "Diffusion(radii=[0, 0.3333], radial_width=0.5, normalise=False)"
+    diffusion = Radial(radii=[0, 1 / 3], radial_width=0.5, normalize=False)
+    assert repr(diffusion) == "Radial(radii=[0, 0.3333], radial_width=0.5, normalize=False)"
     mixture = GaussianMixture(means=[[0.5]], scales=0.5, on=["rho"], reach=2)
     assert repr(mixture) == (
-        "GaussianMixture(means=[[0.5]], scales=[[0.5]], shear=[[[0]]], on=['rho'], reach=2, normalise=True)"
+        "GaussianMixture(means=[[0.5]], scales=[[0.5]], shear=[[[0]]], on=['rho'], reach=2, normalize=True)"
     )
 
 
 def test_families_are_found_by_name():
-    for family in (Anisotropic, Box, Diffusion, GaussianMixture, Polar):
+    for family in (Anisotropic, Box, Radial, GaussianMixture, Polar):
         assert Weighting.families[family.__name__] is family
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Diffusion(radii=[]), r"Diffusion: radii=\[\]"),
-        (lambda: Diffusion(radii=[0.0, math.nan]), r"Diffusion: radii=\[0.0, nan\] must be finite"),
-        (lambda: Diffusion(radial_width=0.0), "Diffusion: radial_width=0.0 must be positive"),
-        (lambda: Diffusion(radial_width=-1.0), "Diffusion: radial_width=-1.0 must be positive"),
+        (lambda: Radial(radii=[]), r"Radial: radii=\[\]"),
+        (lambda: Radial(radii=[0.0, math.nan]), r"Radial: radii=\[0.0, nan\] must be finite"),
+        (lambda: Radial(radial_width=0.0), "Radial: radial_width=0.0 must be positive"),
+        (lambda: Radial(radial_width=-1.0), "Radial: radial_width=-1.0 must be positive"),
         (lambda: Polar(radii=[math.inf]), r"Polar: radii=\[inf\] must be finite"),
         (lambda: Polar(angles=0), "Polar: angles=0 must be at least 1"),
         (lambda: Polar(angles=[]), r"Polar: angles=\[\]"),
@@ -332,8 +332,8 @@ def test_a_new_family_takes_twenty_lines():
 
         coordinates = ("rho",)
 
-        def __init__(self, lengths=(1.0,), reach=2.0, normalise=False):
-            super().__init__(normalise)
+        def __init__(self, lengths=(1.0,), reach=2.0, normalize=False):
+            super().__init__(normalize)
             self.learnable("lengths", lengths, positive=True)
             self._reach = reach
 
@@ -349,7 +349,7 @@ def test_a_new_family_takes_twenty_lines():
             return torch.exp(-rho[:, None] / self.lengths)
 
     weighting = Decay(lengths=[1.0, 2.0], reach=1.0)
-    assert repr(weighting) == "Decay(lengths=[1, 2], reach=1, normalise=False)"
+    assert repr(weighting) == "Decay(lengths=[1, 2], reach=1, normalize=False)"
     assert Weighting.families["Decay"](**weighting.configuration()).bins == 2
 
     path = Signals.from_graphs([[1.0, 10.0, 100.0]], [[[0, 1], [1, 2]]])
@@ -361,8 +361,8 @@ def test_a_new_family_takes_twenty_lines():
     assert (weighting.raw_lengths.grad != 0).all()
 
     image = Signals.from_images(np.ones((1, 3, 3)))
-    centre = Convolution(weighting, dtype=torch.float64).patches(image).values[4]
-    np.testing.assert_allclose(centre.detach(), [1 + 8 * near, 1 + 8 * far])
+    center = Convolution(weighting, dtype=torch.float64).patches(image).values[4]
+    np.testing.assert_allclose(center.detach(), [1 + 8 * near, 1 + 8 * far])
 
 
 def test_geodesic_polar_weighs_by_radius_and_by_distance_from_each_ray():
@@ -424,7 +424,7 @@ def test_turning_the_angles_turns_the_bins():
 def test_only_equally_spaced_angles_can_be_turned():
     assert Polar([1.0], angles=[0.0, 1.0, 2.0]).rotations is None
     assert Polar([1.0], angles=[0.3, 0.3 + math.pi]).rotations is not None
-    assert Diffusion([1.0]).rotations is None
+    assert Radial([1.0]).rotations is None
 
 
 @pytest.mark.parametrize(

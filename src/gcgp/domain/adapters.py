@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gcgp.domain.mesh.mesh import Mesh
 from gcgp.domain.reading import as_array, as_list
+from gcgp.mesh.mesh import Mesh
 
 if TYPE_CHECKING:
     from gcgp.domain.signals import Signals

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 from jaxtyping import Float, Int
 
-from gcgp.domain.chart import Chart, chart_kind, unknown_option
+from gcgp._runtime.errors import unknown_option
+from gcgp.domain.base import Chart, Domains, chart_kind
 
 KINDS = ("euclidean", "path")
 
 
 @dataclass(frozen=True, eq=False)
-class Graphs:
+class Graphs(Domains):
     """Graphs, stored one after the other. Edges are undirected and name vertices of their own graph.
 
-    `edge_weights` are lengths: what a path along the edge costs. Without them an edge is as long as
+    `edge_lengths` are lengths: what a path along the edge costs. Without them an edge is as long as
     the distance between its ends, or 1 where there are no coordinates.
     """
 
     vertex_offsets: Int[np.ndarray, "domains_plus_1"]
     edges: Int[np.ndarray, "total_edges 2"]
     edge_offsets: Int[np.ndarray, "domains_plus_1"]
-    edge_weights: Float[np.ndarray, "total_edges"] | None = None
+    edge_lengths: Float[np.ndarray, "total_edges"] | None = None
     coordinates: Float[np.ndarray, "total_vertices k"] | None = None
 
+    coordinate_pattern: ClassVar[str] = r"rho|theta|offset|degree"
+
     @property
-    def kinds(self) -> tuple[str, ...]:
+    def chart_kinds(self) -> tuple[str, ...]:
         """Straight-line distance, if there are coordinates, or distance along edges."""
         return ("path",) if self.coordinates is None else KINDS
 
@@ -40,19 +44,9 @@ class Graphs:
         return np.diff(self.vertex_offsets)
 
     @property
-    def locations(self) -> Float[np.ndarray, "total_vertices k"] | None:
+    def positions(self) -> Float[np.ndarray, "total_vertices k"] | None:
         """The coordinates given with the graphs."""
         return self.coordinates
-
-    @property
-    def dimensions(self) -> int:
-        """Dimensions of the coordinates; 0 if there are none."""
-        return 0 if self.coordinates is None else self.coordinates.shape[1]
-
-    @property
-    def measure(self) -> None:
-        """None: all vertices count alike."""
-        return None
 
     def __len__(self) -> int:
         return len(self.vertex_offsets) - 1
@@ -67,14 +61,14 @@ class Graphs:
             vertex_offsets,
             self.edges[edges],
             edge_offsets,
-            None if self.edge_weights is None else self.edge_weights[edges],
+            None if self.edge_lengths is None else self.edge_lengths[edges],
             None if self.coordinates is None else self.coordinates[vertices],
         )
 
     @classmethod
     def concatenate(cls, parts: Sequence[Graphs]) -> tuple[Graphs, list[Int[np.ndarray, "_"]]]:
         """All graphs of all parts, one after the other."""
-        for field in ("edge_weights", "coordinates"):
+        for field in ("edge_lengths", "coordinates"):
             given = [getattr(part, field) is not None for part in parts]
             if any(given) and not all(given):
                 raise ValueError(
@@ -85,48 +79,79 @@ class Graphs:
             join_offsets([part.vertex_offsets for part in parts]),
             np.concatenate([part.edges for part in parts]),
             join_offsets([part.edge_offsets for part in parts]),
-            _joined([part.edge_weights for part in parts]),
+            _joined([part.edge_lengths for part in parts]),
             _joined([part.coordinates for part in parts]),
         )
         return whole, [np.arange(a, b) for a, b in pairwise(bounds)]
 
     def spacing(self) -> float:
-        """Median distance from a vertex to its nearest neighbour (1 for graphs without coordinates)."""
-        from gcgp.domain.compiled import nearest_distances
+        """Median distance from a vertex to its nearest neighbor (1 for graphs without coordinates)."""
+        from gcgp.domain.graph_loops import nearest_distances
 
         if self.coordinates is None:
-            return 1.0 if self.edge_weights is None else _positive_median(self.edge_weights)
+            return 1.0 if self.edge_lengths is None else _positive_median(self.edge_lengths)
         sample = self.take(np.arange(min(len(self), 200)))
         assert sample.coordinates is not None
         return _positive_median(nearest_distances(sample.coordinates, sample.vertex_offsets))
 
     def degrees(self) -> Int[np.ndarray, "total_vertices"]:
-        """Number of distinct neighbours of every vertex, itself not counted."""
+        """Number of distinct neighbors of every vertex, itself not counted."""
         return np.diff(self._adjacency().indptr)
 
-    def neighbour_sums(
+    def neighbor_sums(
         self, values: Float[np.ndarray, "total_vertices"]
     ) -> Float[np.ndarray, "total_vertices"]:
-        """Σ over the neighbours of each vertex of their values times 1/(1 + length of the edge)."""
+        """Σ over the neighbors of each vertex of their values times 1/(1 + length of the edge)."""
         adjacency = self._adjacency()
         adjacency.data = 1 / (1 + adjacency.data)
         return np.asarray(adjacency @ values)
 
-    def chart(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> Chart:
+    @property
+    def has_unused_edges(self) -> bool:
+        """Whether there are edges."""
+        return len(self.edges) > 0
+
+    def arrays(self) -> list[np.ndarray | None]:
+        """Offsets, edges, their lengths, and coordinates."""
+        return [self.vertex_offsets, self.edges, self.edge_offsets, self.edge_lengths, self.coordinates]
+
+    def signature(self, chart_kinds: Sequence[str], fixed_vertices: bool) -> dict[str, Any]:
+        """Also whether edges have lengths, if the model measures distance along edges."""
+        lengths = self.edge_lengths is not None if "path" in chart_kinds else None
+        return super().signature(chart_kinds, fixed_vertices) | {"edge_lengths": lengths}
+
+    def check_signature(self, signature: Mapping[str, Any], domain_of: Int[np.ndarray, "signals"]) -> None:
+        """Raise if coordinates or edge lengths are present and were not in training, or the reverse."""
+        super().check_signature(signature, domain_of)
+        trained, given = signature.get("edge_lengths"), self.edge_lengths is not None
+        if trained is not None and trained != given:
+            here, there = ("with" if present else "without" for present in (given, trained))
+            raise ValueError(
+                f"X: graphs {here} edge_lengths, but training had graphs {there}; "
+                "distances along edges would be measured differently"
+            )
+
+    def chart(
+        self,
+        coordinates: Sequence[str],
+        reach: float,
+        kind: str = "auto",
+        rows: Int[np.ndarray, "chosen"] | None = None,
+    ) -> Chart:
         """All pairs with ρ ≤ reach, by straight-line distance or along edges.
 
         Known coordinates: `rho`; `theta` (two-dimensional coordinates only); `offset` (the
-        neighbour's coordinates minus the vertex's own); `degree` (1/√degree of both, as in MoNet).
+        neighbor's coordinates minus the vertex's own); `degree` (1/√degree of both, as in MoNet).
         """
-        from gcgp.domain.compiled import pairs_along_edges, pairs_within
+        from gcgp.domain.graph_loops import pairs_along_edges, pairs_within
 
         kind = self._kind(kind)
         if kind == "euclidean":
             assert self.coordinates is not None
-            row_offsets, neighbours, rho = pairs_within(self.coordinates, self.vertex_offsets, reach)
+            row_offsets, neighbors, rho = pairs_within(self.coordinates, self.vertex_offsets, reach)
         else:
             adjacency = self._adjacency()
-            row_offsets, neighbours, rho = pairs_along_edges(
+            row_offsets, neighbors, rho = pairs_along_edges(
                 adjacency.indptr, adjacency.indices, adjacency.data, self.vertex_offsets, reach
             )
         columns = {}
@@ -134,12 +159,13 @@ class Graphs:
             if name == "rho":
                 columns[name] = rho
             elif name in ("theta", "offset"):
-                columns[name] = self._direction(name, row_offsets, neighbours)
+                columns[name] = self._direction(name, row_offsets, neighbors)
             elif name == "degree":
-                columns[name] = self._degree_coordinates(row_offsets, neighbours)
+                columns[name] = self._degree_coordinates(row_offsets, neighbors)
             else:
                 raise unknown_option("coordinate of a graph", name, ("rho", "theta", "offset", "degree"))
-        return Chart(row_offsets, neighbours, columns)
+        chart = Chart(row_offsets, neighbors, columns)
+        return chart if rows is None else chart.restricted(rows)
 
     def _kind(self, kind: str) -> str:
         if kind not in ("auto", *KINDS):
@@ -149,9 +175,9 @@ class Graphs:
         return chart_kind(self, kind)
 
     def _direction(
-        self, name: str, row_offsets: Int[np.ndarray, "_"], neighbours: Int[np.ndarray, "pairs"]
+        self, name: str, row_offsets: Int[np.ndarray, "_"], neighbors: Int[np.ndarray, "pairs"]
     ) -> Float[np.ndarray, "pairs ..."]:
-        from gcgp.domain.compiled import pair_angles, pair_offsets
+        from gcgp.domain.graph_loops import pair_angles, pair_offsets
 
         if self.coordinates is None:
             raise ValueError(f"chart coordinate {name!r} needs graphs with coordinates; these have none")
@@ -161,24 +187,24 @@ class Graphs:
                 f"{self.coordinates.shape[1]} dimensions (a weighting by ρ alone, 'diffusion', works)"
             )
         first = np.repeat(self.vertex_offsets[:-1], self.vertex_counts)
-        offsets = pair_offsets(self.coordinates, first, row_offsets, neighbours)
+        offsets = pair_offsets(self.coordinates, first, row_offsets, neighbors)
         return offsets if name == "offset" else pair_angles(offsets)
 
     def _degree_coordinates(
-        self, row_offsets: Int[np.ndarray, "_"], neighbours: Int[np.ndarray, "pairs"]
+        self, row_offsets: Int[np.ndarray, "_"], neighbors: Int[np.ndarray, "pairs"]
     ) -> Float[np.ndarray, "pairs 2"]:
         """(1/√deg x, 1/√deg y), eq. 11 of Monti et al. 2017; an isolated vertex counts as degree 1."""
         inverse = 1.0 / np.sqrt(np.maximum(self.degrees(), 1))
         first = np.repeat(self.vertex_offsets[:-1], self.vertex_counts)
         sources = np.repeat(np.arange(len(first)), np.diff(row_offsets))
-        return np.stack([inverse[sources], inverse[first[sources] + neighbours]], axis=1)
+        return np.stack([inverse[sources], inverse[first[sources] + neighbors]], axis=1)
 
     def _adjacency(self) -> scipy.sparse.csr_array:
         """Symmetric lengths of all edges in flat vertex numbers; the shortest of parallel edges."""
         starts = np.repeat(self.vertex_offsets[:-1], np.diff(self.edge_offsets))
         a, b = self.edges[:, 0] + starts, self.edges[:, 1] + starts
-        if self.edge_weights is not None:
-            lengths = self.edge_weights.astype(np.float64)
+        if self.edge_lengths is not None:
+            lengths = self.edge_lengths.astype(np.float64)
         elif self.coordinates is not None:
             lengths = np.linalg.norm(self.coordinates[a] - self.coordinates[b], axis=1)
         else:

@@ -169,7 +169,7 @@ def to_pyg(signals: Signals) -> list[Any]:
         of_vertices = slice(*graphs.vertex_offsets[graph : graph + 2])
         # Each edge once, the shortest of parallel ones, so that a round trip adds none.
         ends = np.sort(graphs.edges[of_edges], axis=1)
-        lengths = np.zeros(len(ends)) if graphs.edge_weights is None else graphs.edge_weights[of_edges]
+        lengths = np.zeros(len(ends)) if graphs.edge_lengths is None else graphs.edge_lengths[of_edges]
         order = np.lexsort((lengths, ends[:, 1], ends[:, 0]))
         edges, first = np.unique(ends[order], axis=0, return_index=True)
         item = Data(
@@ -178,7 +178,7 @@ def to_pyg(signals: Signals) -> list[Any]:
         )
         if graphs.coordinates is not None:
             item.pos = torch.from_numpy(graphs.coordinates[of_vertices].astype(signals.values.dtype))
-        if graphs.edge_weights is not None:
+        if graphs.edge_lengths is not None:
             weights = lengths[order][first].astype(signals.values.dtype)
             setattr(item, LENGTH, torch.from_numpy(np.tile(weights, 2)))
         items.append(item)

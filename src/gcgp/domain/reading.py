@@ -164,11 +164,11 @@ def check_finite(array: np.ndarray, offsets: np.ndarray, field: str, item: str =
 def as_graphs(
     vertex_counts: Sequence[int],
     edges: Sequence[Any],
-    edge_weights: Sequence[Any] | None,
+    edge_lengths: Sequence[Any] | None,
     coordinates: Sequence[Any] | None,
 ) -> Graphs:
     """Checked graphs with these vertex counts; every field has one item per graph."""
-    for field, given in (("edges", edges), ("edge_weights", edge_weights), ("coordinates", coordinates)):
+    for field, given in (("edges", edges), ("edge_lengths", edge_lengths), ("coordinates", coordinates)):
         if given is not None and len(given) != len(vertex_counts):
             raise ValueError(f"{field}: {len(given)} items for {len(vertex_counts)} graphs")
     if not vertex_counts:
@@ -180,7 +180,7 @@ def as_graphs(
         vertex_offsets,
         np.concatenate(edge_items),
         edge_offsets,
-        None if edge_weights is None else _lengths(edge_weights, edge_offsets),
+        None if edge_lengths is None else _lengths(edge_lengths, edge_offsets),
         None if coordinates is None else _coordinates(coordinates, vertex_offsets),
     )
 
@@ -188,17 +188,17 @@ def as_graphs(
 def _lengths(
     items: Sequence[Any], edge_offsets: Int[np.ndarray, "graphs_plus_1"]
 ) -> Float[np.ndarray, "total_edges"]:
-    lengths = [as_float64(item, f"graph {i}", "edge_weights").reshape(-1) for i, item in enumerate(items)]
+    lengths = [as_float64(item, f"graph {i}", "edge_lengths").reshape(-1) for i, item in enumerate(items)]
     for i, expected in enumerate(np.diff(edge_offsets)):
         if len(lengths[i]) != expected:
-            raise ValueError(f"graph {i}: {len(lengths[i])} edge_weights for {expected} edges")
+            raise ValueError(f"graph {i}: {len(lengths[i])} edge_lengths for {expected} edges")
     weights = np.concatenate(lengths)
-    check_finite(weights, edge_offsets, "edge_weights", "graph")
+    check_finite(weights, edge_offsets, "edge_lengths", "graph")
     if (weights < 0).any():
         place = int(np.argmax(weights < 0))
         graph = int(np.searchsorted(edge_offsets, place, side="right") - 1)
         raise ValueError(
-            f"graph {graph}: edge_weights[{place - edge_offsets[graph]}] is {weights[place]}; "
+            f"graph {graph}: edge_lengths[{place - edge_offsets[graph]}] is {weights[place]}; "
             "a length cannot be negative"
         )
     return weights
@@ -218,9 +218,9 @@ def _coordinates(
                 f"graph {i}: coordinates have {place.shape[-1]} dimensions, "
                 f"those of graph 0 {places[0].shape[-1]}"
             )
-    locations = np.concatenate(places)
-    check_finite(locations, vertex_offsets, "coordinates", "graph")
-    return locations
+    positions = np.concatenate(places)
+    check_finite(positions, vertex_offsets, "coordinates", "graph")
+    return positions
 
 
 def _edges(item: Any, graph: int, vertices: int) -> Int[np.ndarray, "edges 2"]:
@@ -254,6 +254,6 @@ def _edges_of_adjacency(matrix: Any, graph: int) -> Int[np.ndarray, "edges 2"]:
         value = entries.data[present][np.argmax(entries.data[present] != 1)]
         raise ValueError(
             f"graph {graph}: edges is a sparse matrix with an entry of {value}, and whether that is a length "
-            "is not known; give edges [E, 2], and lengths as edge_weights"
+            "is not known; give edges [E, 2], and lengths as edge_lengths"
         )
     return np.stack([entries.row[present], entries.col[present]], axis=1).astype(np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from gcgp.domain.adapters import as_meshes
-from gcgp.domain.chart import Domains
+from gcgp.domain.base import Domains
 from gcgp.domain.graphs import take_segments
 from gcgp.domain.grids import Grids
 from gcgp.domain.reading import Numbers, as_array, as_channels, as_graphs, as_images, as_items, check_finite
@@ -57,7 +57,7 @@ class Signals:
         cls,
         values: Numbers,
         edges: Numbers,
-        edge_weights: Numbers | None = None,
+        edge_lengths: Numbers | None = None,
         coordinates: Numbers | None = None,
     ) -> Signals:
         """One graph a signal: values `[V]` or `[V, d]`, edges `[E, 2]`, weights `[E]`, coordinates `[V, k]`.
@@ -75,7 +75,7 @@ class Signals:
         graphs = as_graphs(
             [len(item) for item in items],
             as_items(edges, "edges", advice),
-            None if edge_weights is None else as_items(edge_weights, "edge_weights"),
+            None if edge_lengths is None else as_items(edge_lengths, "edge_lengths"),
             None if coordinates is None else as_items(coordinates, "coordinates"),
         )
         return _assembled(items, graphs, np.arange(len(items)))
@@ -85,7 +85,7 @@ class Signals:
         cls,
         values: Numbers,
         edges: Numbers,
-        edge_weights: Numbers | None = None,
+        edge_lengths: Numbers | None = None,
         coordinates: Numbers | None = None,
     ) -> Signals:
         """N signals `[N, V]` or `[N, V, d]` on one graph, such as a sensor network.
@@ -100,7 +100,7 @@ class Signals:
         graphs = as_graphs(
             [stack.shape[1]],
             [edges],
-            None if edge_weights is None else [edge_weights],
+            None if edge_lengths is None else [edge_lengths],
             None if coordinates is None else [coordinates],
         )
         return _assembled(items, graphs, np.zeros(len(items), dtype=np.int64))
@@ -116,7 +116,7 @@ class Signals:
         >>> Signals.on_meshes([[1.0, 2.0, 3.0]], [triangle]).vertex_counts.tolist()
         [3]
         """
-        from gcgp.domain.mesh.meshes import Meshes
+        from gcgp.domain.meshes import Meshes
 
         items = [as_channels(item, f"signal {i}") for i, item in enumerate(as_items(values, "values"))]
         surfaces = as_meshes(meshes)

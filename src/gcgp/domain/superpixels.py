@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import ArrayLike
 
-from gcgp.domain.forking import parallel_njit
+from gcgp._runtime.fork import parallel_njit
 from gcgp.domain.graphs import Graphs
 from gcgp.domain.reading import as_array
 from gcgp.domain.signals import Signals
@@ -94,7 +94,7 @@ def _next_random(state):  # type: ignore[no-untyped-def]
 def _lloyd(points, k, max_iter, state):  # type: ignore[no-untyped-def]
     """k-means from k-means++ seeds. Returns the cluster of every point; every cluster is used."""
     n, dim = points.shape
-    centres = np.empty((k, dim))
+    centers = np.empty((k, dim))
     nearest = np.full(n, np.inf)
     chosen = 0
     for j in range(k):
@@ -111,11 +111,11 @@ def _lloyd(points, k, max_iter, state):  # type: ignore[no-untyped-def]
                     reached += nearest[i]
                     if reached > goal:
                         break
-        centres[j] = points[chosen]
+        centers[j] = points[chosen]
         for i in range(n):
             distance = 0.0
             for d in range(dim):
-                distance += (points[i, d] - centres[j, d]) ** 2
+                distance += (points[i, d] - centers[j, d]) ** 2
             nearest[i] = min(nearest[i], distance)
     labels = np.full(n, -1, dtype=np.int64)
     sums = np.empty((k, dim))
@@ -128,7 +128,7 @@ def _lloyd(points, k, max_iter, state):  # type: ignore[no-untyped-def]
             for j in range(k):
                 distance = 0.0
                 for d in range(dim):
-                    distance += (points[i, d] - centres[j, d]) ** 2
+                    distance += (points[i, d] - centers[j, d]) ** 2
                 if distance < best:
                     best = distance
                     label = j
@@ -146,7 +146,7 @@ def _lloyd(points, k, max_iter, state):  # type: ignore[no-untyped-def]
         for j in range(k):
             if sizes[j] > 0:
                 for d in range(dim):
-                    centres[j, d] = sums[j, d] / sizes[j]
+                    centers[j, d] = sums[j, d] / sizes[j]
     return labels
 
 

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, left_out, one_each
-from gcgp.inference.ranks import ALONE, Ranks
-from gcgp.inference.selection import Choice, Point, Sample, pattern_search
+from gcgp._runtime.processes import ALONE, Ranks
+from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, left_out, map_latents
+from gcgp.inference.search import ScoringBatch, SearchPoint, SelectedModel, pattern_search
 from gcgp.inference.softmax import expected_softmax
 from gcgp.inference.statistics import Statistics
 
@@ -85,7 +85,7 @@ class DirichletClassification:
     def targets(
         self, labels: Int[Tensor, "n"], classes: int
     ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
-        """Centred target and noise variance of every signal for every class."""
+        """Centered target and noise variance of every signal for every class."""
         own = torch.nn.functional.one_hot(labels, classes).bool()
         (t1, n1), (t0, n0) = self.level(True), self.level(False)
         own = own.double()
@@ -126,7 +126,7 @@ class DirichletClassification:
             weights, root = own.solve(variance)
             return weights, root, own.bound(variance, weights, root)
 
-        weights, roots, bounds = zip(*one_each(of_class, range(len(statistics.count))), strict=True)
+        weights, roots, bounds = zip(*map_latents(of_class, range(len(statistics.count))), strict=True)
         return Posterior(variance, torch.stack(weights, dim=1), torch.stack(roots)), torch.stack(bounds).sum()
 
     def bound(self, statistics: Statistics, variance: float | Tensor) -> Float[Tensor, ""]:
@@ -137,22 +137,22 @@ class DirichletClassification:
             own = equations(label)
             return own.bound(variance, *own.solve(variance))
 
-        return torch.stack(one_each(of_class, range(len(statistics.count)))).sum()
+        return torch.stack(map_latents(of_class, range(len(statistics.count)))).sum()
 
     @classmethod
     @torch.no_grad()
     def choose(
         cls,
         statistics: Statistics,
-        sample: Sample,
+        sample: ScoringBatch,
         draws: Float[Tensor, "draws C"],
         *,
         alpha: float | None = None,
         variance: float | None = None,
-        start: Point = START,
-        steps: Sequence[Point] = FINE_STEPS,
+        start: SearchPoint = START,
+        steps: Sequence[SearchPoint] = FINE_STEPS,
         ranks: Ranks = ALONE,
-    ) -> Choice[DirichletClassification]:
+    ) -> SelectedModel[DirichletClassification]:
         """α_ε and the variance with the least `cautious_loss` of left out signals; either may be given.
 
         `start` is as `START`. A signal that is the only one
@@ -176,9 +176,9 @@ class DirichletClassification:
             return likelihood, 10 ** point[0] / size if variance is None else variance
 
         def search(
-            statistics: Statistics, sample: Sample, start: Point, steps: Sequence[Point]
-        ) -> Choice[Any]:
-            def loss(point: Point) -> float:
+            statistics: Statistics, sample: ScoringBatch, start: SearchPoint, steps: Sequence[SearchPoint]
+        ) -> SelectedModel[Any]:
+            def loss(point: SearchPoint) -> float:
                 likelihood, s2 = at(point)
                 if alpha is None and not LEAST_LOG_NOISE <= point[1] <= MOST_LOG_NOISE:
                     return math.inf
@@ -191,7 +191,7 @@ class DirichletClassification:
             free = (variance is None, alpha is None)
             moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
             best, value = pattern_search(loss, start, moves if any(free) else [])
-            return Choice(*at(best), value, best)
+            return SelectedModel(*at(best), value, best)
 
         if sample.features.shape[1] > 2 * SEARCHED:
             basis = statistics.principal(SEARCHED)
@@ -203,7 +203,7 @@ class DirichletClassification:
         self,
         statistics: Statistics,
         variance: float | Tensor,
-        sample: Sample,
+        sample: ScoringBatch,
         draws: Float[Tensor, "draws C"],
         ranks: Ranks = ALONE,
     ) -> Float[Tensor, "n"]:
@@ -221,7 +221,7 @@ class DirichletClassification:
             return left_out(*equations(label).moments(variance, sample.features), t / n, 1 / n)
 
         ranks = ranks if ranks.size <= classes else ALONE
-        moments = one_each(of_class, range(classes)[ranks.share(classes)])
+        moments = map_latents(of_class, range(classes)[ranks.share(classes)])
         mean, spread = (ranks.joined(torch.stack(parts, dim=1), 1) for parts in zip(*moments, strict=True))
         spread = spread + variance * sample.residual.clamp_min(0.0)[:, None]
         chosen = expected_softmax(mean, spread, draws).gather(1, labels[:, None])[:, 0]

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, left_out
-from gcgp.inference.selection import Choice, Sample
+from gcgp.inference.search import ScoringBatch, SelectedModel
 from gcgp.inference.statistics import Statistics
 
 RATIOS = [step / 2 for step in range(-8, 19)]
@@ -80,7 +80,7 @@ class GaussianRegression:
         self,
         statistics: Statistics,
         variance: float | Tensor,
-        sample: Sample,
+        sample: ScoringBatch,
         draws: Float[Tensor, "draws 1"] | None = None,
     ) -> Float[Tensor, "n"]:
         """Log density of the target of each training signal, left out in its turn."""
@@ -99,7 +99,7 @@ class GaussianRegression:
         *,
         noise: float | None = None,
         variance: float | None = None,
-    ) -> Choice[GaussianRegression]:
+    ) -> SelectedModel[GaussianRegression]:
         """The noise and the GP variance with the largest collapsed bound; either may be given.
 
         `size` is the mean of Kff's diagonal. In the eigenbasis of ΦᵀΦ a bound costs O(M), and the best noise
@@ -136,4 +136,4 @@ class GaussianRegression:
         coarse = min(RATIOS, key=loss)
         fine = minimize_scalar(loss, bounds=(coarse - 0.5, coarse + 0.5), method="bounded")
         sigma2, s2 = settings(float(fine.x))
-        return Choice(cls(sigma2), s2, float(fine.fun))
+        return SelectedModel(cls(sigma2), s2, float(fine.fun))

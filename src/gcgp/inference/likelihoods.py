@@ -132,8 +132,8 @@ class Anchored:
         self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
     ) -> Float[Tensor, "n"]:
         """The sum of both parts, without the constant that would make probabilities of it."""
-        centres, noise = self.closed.targets(targets, self.latents)
-        misfit = ((centres - mean).square() + variance) / noise
+        centers, noise = self.closed.targets(targets, self.latents)
+        misfit = ((centers - mean).square() + variance) / noise
         anchor = -0.5 * (LOG_2PI + noise.log() + misfit).sum(dim=1)
         return self.weight * self.softmax.expected_log(mean, variance, targets) + anchor
 
@@ -141,13 +141,13 @@ class Anchored:
         self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n C"], Float[Tensor, "n C"]]:
         """The sums of both parts'."""
-        centres, noise = self.closed.targets(targets, self.latents)
+        centers, noise = self.closed.targets(targets, self.latents)
         values, slope, precision = self.softmax.sites(mean, variance, targets)
-        misfit = ((centres - mean).square() + variance) / noise
+        misfit = ((centers - mean).square() + variance) / noise
         anchor = -0.5 * (LOG_2PI + noise.log() + misfit).sum(dim=1)
         return (
             self.weight * values + anchor,
-            self.weight * slope + (centres - mean) / noise,
+            self.weight * slope + (centers - mean) / noise,
             self.weight * precision + 1 / noise,
         )
 
@@ -192,9 +192,9 @@ class RobustMax:
         own = torch.nn.functional.one_hot(targets, self.latents).bool()
         parts = []
         for rows in torch.split(torch.arange(len(mean)), ROWS_AT_ONCE):
-            centre, spread, chosen = mean[rows], deviation[rows], own[rows]
-            level = centre[chosen][:, None] + spread[chosen][:, None] * nodes
-            below = torch.special.ndtr((level[:, None, :] - centre[:, :, None]) / spread[:, :, None])
+            center, spread, chosen = mean[rows], deviation[rows], own[rows]
+            level = center[chosen][:, None] + spread[chosen][:, None] * nodes
+            below = torch.special.ndtr((level[:, None, :] - center[:, :, None]) / spread[:, :, None])
             below = below * (1 - 2 * self.floor) + self.floor
             parts.append(below.masked_fill(chosen[:, :, None], 1.0).prod(dim=1) @ weights)
         return torch.cat(parts) if parts else mean.new_zeros(0)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gcgp.inference.features import Term
-from gcgp.kernel import RotationPooled
+from gcgp.kernel import RotationAverage
 from gcgp.kernel.base import lengthscale_parts
 
 MOST_OCTAVES = 6.0
@@ -22,11 +22,11 @@ MOST_OCTAVES = 6.0
 MOST_DECADES = 4 * math.log(10)
 """And the GP's variance, noise or α_ε by this factor's logarithm."""
 SCALARS = ("variance", "noise", "alpha")
-OF_TERMS = ("lengthscale", "lengthscales", "location", "vertex_weights", "inducing")
+OF_TERMS = ("lengthscale", "lengthscales", "position", "vertex_weights", "inducing")
 
 
 @dataclass(frozen=True)
-class Knob:
+class TrainableParameter:
     """Some numbers x, zero at the start, and the raw tensor of a module that follows from them."""
 
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class Knob:
 class Parameters:
     """Knobs side by side."""
 
-    knobs: Sequence[Knob]
+    knobs: Sequence[TrainableParameter]
 
     @property
     def size(self) -> int:
@@ -91,16 +91,16 @@ def log_priors(kernels: Sequence[Module]) -> Float[Tensor, ""]:
     return torch.stack(logs).sum() if logs else torch.zeros((), dtype=torch.float64)
 
 
-def scalar_knob(name: str, logarithm: Float[Tensor, ""]) -> Knob:
+def scalar_parameter(name: str, logarithm: Float[Tensor, ""]) -> TrainableParameter:
     """A positive number that is kept as its logarithm."""
     start = logarithm.detach().clone()
-    return Knob((name,), logarithm, lambda x: start + x[0], 1, -MOST_DECADES, MOST_DECADES)
+    return TrainableParameter((name,), logarithm, lambda x: start + x[0], 1, -MOST_DECADES, MOST_DECADES)
 
 
-def term_knobs(term: Term, names: Sequence[str], columns: dict[str, slice]) -> list[Knob]:
+def term_parameters(term: Term, names: Sequence[str], columns: dict[str, slice]) -> list[TrainableParameter]:
     """The knobs of one term; what it does not have is passed over.
 
-    `columns` are those of its patches: the lengthscale of the location is one of its own.
+    `columns` are those of its patches: the lengthscale of the position is one of its own.
     """
     return [
         *_lengthscale_knobs(term.kernel.base, names, columns),
@@ -112,11 +112,11 @@ def term_knobs(term: Term, names: Sequence[str], columns: dict[str, slice]) -> l
 def learnable_names(term: Term, columns: dict[str, slice], named_kernel: bool) -> list[str]:
     """What of a term can be learned."""
     names = ["lengthscale"]
-    pooled = isinstance(term.kernel.base, RotationPooled)
+    pooled = isinstance(term.kernel.base, RotationAverage)
     if named_kernel and not pooled:
         names.append("lengthscales")
-    if "location" in columns and named_kernel:
-        names.append("location")
+    if "position" in columns and named_kernel:
+        names.append("position")
     own = weighting_parameters(term)
     names += [name for name in own if not (pooled and name == "angles")]
     if term.kernel.vertex_weights is not None:
@@ -130,9 +130,11 @@ def weighting_parameters(term: Term) -> dict[str, Tensor]:
     return {name.removeprefix("raw_"): tensor for name, tensor in named}
 
 
-def _lengthscale_knobs(kernel: Kernel, names: Sequence[str], columns: dict[str, slice]) -> list[Knob]:
+def _lengthscale_knobs(
+    kernel: Kernel, names: Sequence[str], columns: dict[str, slice]
+) -> list[TrainableParameter]:
     limit = MOST_OCTAVES * math.log(2)
-    wanted = {"lengthscale", "lengthscales", "location"} & set(names)
+    wanted = {"lengthscale", "lengthscales", "position"} & set(names)
     if not wanted:
         return []
     parts = lengthscale_parts(kernel)
@@ -142,14 +144,14 @@ def _lengthscale_knobs(kernel: Kernel, names: Sequence[str], columns: dict[str, 
         ]
     total = max(part.stop for part in columns.values())
     place = torch.zeros(total, dtype=torch.bool)
-    if "location" in columns:
-        place[columns["location"]] = True
+    if "position" in columns:
+        place[columns["position"]] = True
     directions = []
     if "lengthscales" in names:
         directions += [torch.eye(total, dtype=torch.float64)[i] for i in torch.nonzero(~place)[:, 0].tolist()]
     elif "lengthscale" in names:
         directions.append((~place).double())
-    if "location" in names and place.any():
+    if "position" in names and place.any():
         directions.append(place.double())
     knobs = []
     for part, dims in parts:
@@ -162,12 +164,12 @@ def _lengthscale_knobs(kernel: Kernel, names: Sequence[str], columns: dict[str, 
         def raw(x: Tensor, basis: Tensor = basis, start: Tensor = start, part: Kernel = part) -> Tensor:
             return part.raw_lengthscale_constraint.inverse_transform(start * torch.exp(basis @ x))
 
-        own = tuple(name for name in ("lengthscale", "lengthscales", "location") if name in names)
-        knobs.append(Knob(own, part.raw_lengthscale, raw, basis.shape[1], -limit, limit))
+        own = tuple(name for name in ("lengthscale", "lengthscales", "position") if name in names)
+        knobs.append(TrainableParameter(own, part.raw_lengthscale, raw, basis.shape[1], -limit, limit))
     return knobs
 
 
-def _weighting_knobs(term: Term, names: Sequence[str]) -> list[Knob]:
+def _weighting_knobs(term: Term, names: Sequence[str]) -> list[TrainableParameter]:
     own = weighting_parameters(term)
     widths = [
         raw.detach().exp().mean() for name, raw in own.items() if name in ("radial_width", "along", "scales")
@@ -182,13 +184,13 @@ def _weighting_knobs(term: Term, names: Sequence[str]) -> list[Knob]:
             high = math.inf
             if positive:
                 low, high = -MOST_OCTAVES * math.log(2), MOST_OCTAVES * math.log(2)
-            elif name == "radii":  # a negative one would be a narrower bin at the centre
+            elif name == "radii":  # a negative one would be a narrower bin at the center
                 low = (-tensor.detach().double().clamp_min(0.0) / unit).tolist()
             knobs.append(_shifted((name,), tensor, unit, low, high))
     return knobs
 
 
-def _plain_knobs(term: Term, names: Sequence[str]) -> list[Knob]:
+def _plain_knobs(term: Term, names: Sequence[str]) -> list[TrainableParameter]:
     knobs = []
     if "vertex_weights" in names and term.kernel.vertex_weights is not None:
         weights = term.kernel.vertex_weights
@@ -205,6 +207,8 @@ def _shifted(
     unit: float | Tensor = 1.0,
     low: Sequence[float] | float = -math.inf,
     high: float = math.inf,
-) -> Knob:
+) -> TrainableParameter:
     start = tensor.detach().double().clone()
-    return Knob(names, tensor, lambda x: start + unit * x.reshape(start.shape), start.numel(), low, high)
+    return TrainableParameter(
+        names, tensor, lambda x: start + unit * x.reshape(start.shape), start.numel(), low, high
+    )

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gcgp._runtime.threads import parallel_map
 from gcgp.inference.cholesky import stable_cholesky
 from gcgp.inference.statistics import gram
-from gcgp.kernel.workers import in_order
 
 LOG_2PI = math.log(2 * math.pi)
 Piece = TypeVar("Piece")
@@ -42,7 +42,7 @@ class Posterior:
             solved = torch.linalg.solve_triangular(root, features.T, upper=False)
             return self.variance * solved.square().sum(dim=0)
 
-        return torch.stack(one_each(of_latent, self.roots.unbind()), dim=1)
+        return torch.stack(map_latents(of_latent, self.roots.unbind()), dim=1)
 
     def predict(
         self, features: Float[Tensor, "n M"], residual: Float[Tensor, "n"]
@@ -173,9 +173,9 @@ class Solved(torch.autograd.Function):
         return of_matrix, of_vector, whole.mul_(2 * of_forms[:, None])
 
 
-def one_each(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
+def map_latents(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
     """The results of all pieces; without gradients each core takes pieces of its own.
 
-    A factorisation of a few hundred rows gains little from a second core, ten of them gain all.
+    A factorization of a few hundred rows gains little from a second core, ten of them gain all.
     """
-    return list(map(work, pieces) if torch.is_grad_enabled() else in_order(work, pieces))
+    return list(map(work, pieces) if torch.is_grad_enabled() else parallel_map(work, pieces))

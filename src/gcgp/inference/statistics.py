@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.inference.ranks import Ranks
+from gcgp._runtime.processes import Ranks
 
 POWERS = 2
 """Steps of subspace iteration."""

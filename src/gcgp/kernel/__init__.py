@@ -6,6 +6,6 @@
 from gcgp.kernel.base import base_kernel
 from gcgp.kernel.convolutional import ConvolutionalKernel
 from gcgp.kernel.inducing import choose_inducing
-from gcgp.kernel.rotations import RotationPooled
+from gcgp.kernel.rotation_average import RotationAverage
 
-__all__ = ["ConvolutionalKernel", "RotationPooled", "base_kernel", "choose_inducing"]
+__all__ = ["ConvolutionalKernel", "RotationAverage", "base_kernel", "choose_inducing"]

@@ -13,8 +13,8 @@ from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.domain.chart import unknown_option
-from gcgp.kernel.rotations import RotationPooled
+from gcgp._runtime.errors import unknown_option
+from gcgp.kernel.rotation_average import RotationAverage
 
 NAMES = ("rbf", "matern12", "matern32", "matern52")
 
@@ -46,7 +46,7 @@ def check_columns(kernel: Kernel, columns: int) -> None:
 def base_kernel(name: str, columns: dict[str, slice]) -> Kernel:
     """The named kernel on patches with these columns, one lengthscale a column.
 
-    A location, if there is one, is a factor of its own: an RBF on the location's columns. For the RBF
+    A position, if there is one, is a factor of its own: an RBF on the position's columns. For the RBF
     that is the same as an RBF on all columns.
     """
     if name not in NAMES:
@@ -55,9 +55,9 @@ def base_kernel(name: str, columns: dict[str, slice]) -> Kernel:
     if name == "rbf":
         return RBFKernel(ard_num_dims=total)
     nu = int(name[-2]) / 2
-    if "location" not in columns:
+    if "position" not in columns:
         return MaternKernel(nu=nu, ard_num_dims=total)
-    start = columns["location"].start
+    start = columns["position"].start
     return ProductKernel(
         MaternKernel(nu=nu, ard_num_dims=start, active_dims=torch.arange(start)),
         RBFKernel(ard_num_dims=total - start, active_dims=torch.arange(start, total)),
@@ -78,7 +78,7 @@ def lengthscale_parts(kernel: Kernel) -> list[tuple[Kernel, Int[Tensor, "own"]]]
 
     Empty for a kernel of another kind.
     """
-    if type(kernel) is RotationPooled:
+    if type(kernel) is RotationAverage:
         return lengthscale_parts(kernel.base_kernel)
     factors = list(kernel.kernels) if type(kernel) is ProductKernel else [kernel]
     if any(type(part) not in (RBFKernel, MaternKernel) or part.ard_num_dims is None for part in factors):
@@ -149,7 +149,7 @@ def is_function_of_distance(kernel: Kernel) -> bool:
         return False
     if type(kernel) in (AdditiveKernel, ProductKernel):
         return all(map(is_function_of_distance, kernel.kernels))
-    if type(kernel) in (ScaleKernel, RotationPooled):
+    if type(kernel) in (ScaleKernel, RotationAverage):
         return is_function_of_distance(kernel.base_kernel)
     return _form_of_columns(kernel) is not None
 
@@ -174,16 +174,16 @@ def evaluate(
 
     `exact` computes distances by differences of coordinates instead of a matrix product.
     """
-    if type(kernel) is RotationPooled:
+    if type(kernel) is RotationAverage:
         return kernel.pooled(evaluate(kernel.base_kernel, x, kernel.turned(y), exact=exact))
     if not is_function_of_distance(kernel):
-        # A sum is taken apart here: GPyTorch may factorise a part, which adds jitter to it.
+        # A sum is taken apart here: GPyTorch may factorize a part, which adds jitter to it.
         if type(kernel) is AdditiveKernel and not kernel.batch_shape:
             return torch.stack([evaluate(part, x, y, exact=exact) for part in kernel.kernels]).sum(dim=0)
         if type(kernel) is ScaleKernel and kernel.active_dims is None and not kernel.batch_shape:
             return evaluate(kernel.base_kernel, x, y, exact=exact) * kernel.outputscale
         with gpytorch.settings.lazily_evaluate_kernels(False):
-            return kernel(y, x).to_dense().mT  # GPyTorch centres on its first argument
+            return kernel(y, x).to_dense().mT  # GPyTorch centers on its first argument
     if kernel.active_dims is not None:
         x, y = x[..., kernel.active_dims], y[..., kernel.active_dims]
     return _function_of_distance(kernel, x, y, exact)
@@ -219,9 +219,9 @@ def limited(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 def squared_distances(
     x: Float[Tensor, "*batch a dim"], y: Float[Tensor, "*batch b dim"]
 ) -> Float[Tensor, "*batch a b"]:
-    """|x − y|², never negative; the rows are centred on the mean of y, which keeps float32 accurate."""
-    centre = y.mean(dim=-2, keepdim=True).detach()
-    x, y = limited(x - centre), limited(y - centre)
+    """|x − y|², never negative; the rows are centered on the mean of y, which keeps float32 accurate."""
+    center = y.mean(dim=-2, keepdim=True).detach()
+    x, y = limited(x - center), limited(y - center)
     norms = x.square().sum(dim=-1, keepdim=True) + y.square().sum(dim=-1)[..., None, :]
     return (norms - 2 * (x @ y.transpose(-1, -2))).clamp_min(0.0)
 
@@ -235,7 +235,7 @@ def exact_squared_distances(
 
 def prior_variance(kernel: Kernel, x: Float[Tensor, "a dim"]) -> Float[Tensor, "a"]:
     """k_g(x, x)."""
-    if type(kernel) is RotationPooled:
+    if type(kernel) is RotationAverage:
         turns = [paired(kernel.base_kernel, x, x[:, turn]) for turn in kernel.rotations]
         return torch.stack(turns).mean(dim=0)
     form = distance_form(kernel)

@@ -9,10 +9,10 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.domain.chart import unknown_option
+from gcgp._runtime.errors import unknown_option
 from gcgp.kernel import sums
 from gcgp.kernel.base import evaluate, on_device
-from gcgp.kernel.precision import far_apart
+from gcgp.kernel.engine.precision import far_apart
 from gcgp.patches import Patches
 
 AGGREGATES = ("sum", "mean")

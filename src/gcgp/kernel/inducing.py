@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.domain.chart import unknown_option
+from gcgp._runtime.errors import unknown_option
 from gcgp.kernel.base import evaluate, prior_variance
 
 METHODS = ("random", "k-means++", "greedy")
@@ -42,7 +42,7 @@ def choose_rows(
 
     `random` draws them; `k-means++` draws each with a probability proportional to its squared distance
     (of columns divided by `scale`) to those drawn; `greedy` takes the one of largest conditional
-    variance under `kernel` each time (Burt et al. 2020), which is a pivoted Cholesky factorisation.
+    variance under `kernel` each time (Burt et al. 2020), which is a pivoted Cholesky factorization.
     """
     if count < 1:
         raise ValueError(f"the number of inducing patches must be at least 1, got {count!r}")

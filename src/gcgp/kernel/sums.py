@@ -19,11 +19,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gcgp.kernel.base import distance_form, doubled, is_function_of_distance, prior_variance
-from gcgp.kernel.blocks import Blocks, block_elements, by_hand, segments
-from gcgp.kernel.gaussian import GaussianDoubleSums, GaussianSums, padded
-from gcgp.kernel.precision import coarse_signals, signal_means, wide_signals
-from gcgp.kernel.rotations import RotationPooled
-from gcgp.kernel.turned import Turning
+from gcgp.kernel.engine.blocks import Blocks, block_elements, on_cpu, segments
+from gcgp.kernel.engine.precision import coarse_signals, signal_means, wide_signals
+from gcgp.kernel.engine.rbf_sums import RBFDoubleSums, RBFSums, padded
+from gcgp.kernel.engine.rotation_sums import RotationSums
+from gcgp.kernel.rotation_average import RotationAverage
 from gcgp.patches import Patches
 
 
@@ -44,18 +44,18 @@ def kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> F
 
 def _kfu(kernel: Kernel, patches: Patches, inducing: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
     """`kfu` of signals for which products of their dtype are accurate."""
-    centre = inducing.detach().mean(dim=0)
-    if type(kernel) is RotationPooled:
-        turning = Turning.of(kernel, patches.values, inducing, centre)
+    center = inducing.detach().mean(dim=0)
+    if type(kernel) is RotationAverage:
+        turning = RotationSums.of(kernel, patches.values, inducing, center)
         if turning is None or patches.multiplicity.requires_grad:
             return kernel.pooled(_kfu(kernel.base_kernel, patches, kernel.turned(inducing)))
         return turning.sums(patches)
     form = distance_form(kernel)
-    if form is not None and form.of_squared_distance is None and by_hand(inducing):
+    if form is not None and form.of_squared_distance is None and on_cpu(inducing):
         lengthscale = form.lengthscale.to(inducing)
         m, offsets = patches.multiplicity, patches.offsets
-        return GaussianSums.apply(patches.values, m, inducing, lengthscale, offsets) * form.scale
-    blocks = Blocks.of(kernel, patches.values, inducing, centre)
+        return RBFSums.apply(patches.values, m, inducing, lengthscale, offsets) * form.scale
+    blocks = Blocks.of(kernel, patches.values, inducing, center)
     return blocks.sums(patches, slice(None), len(inducing)) * blocks.scale
 
 
@@ -63,7 +63,7 @@ def _precise_kfu(kernel: Kernel, inducing: Float[Tensor, "M dim"], patches: Patc
     """`kfu` in float64 or, if it is float64 already, by differences of coordinates."""
     if patches.values.dtype == torch.float32:
         return kfu(doubled(kernel), patches.double(), inducing.double()).to(inducing.dtype)
-    if type(kernel) is RotationPooled:
+    if type(kernel) is RotationAverage:
         return kernel.pooled(_precise_kfu(kernel.base_kernel, kernel.turned(inducing), patches))
     blocks = Blocks.of(kernel, patches.values, inducing, inducing.detach().mean(dim=0), exact=True)
     return blocks.sums(patches, slice(None), len(inducing)) * blocks.scale
@@ -123,9 +123,9 @@ def kff_diagonal(
 
 def _diagonal(kernel: Kernel, patches: Patches) -> Float[Tensor, "N"]:
     """`kff_diagonal` of signals for which products of their dtype are accurate."""
-    if type(kernel) is RotationPooled:
-        centre = signal_means(patches)[patches.signal_of]
-        turning = Turning.of(kernel, patches.values, patches.values, centre)
+    if type(kernel) is RotationAverage:
+        center = signal_means(patches)[patches.signal_of]
+        turning = RotationSums.of(kernel, patches.values, patches.values, center)
         if turning is not None and not patches.multiplicity.requires_grad:
             return turning.diagonal(patches)
         # A single turn makes the sum unsymmetric in its two patches; all turns together do not.
@@ -134,9 +134,9 @@ def _diagonal(kernel: Kernel, patches: Patches) -> Float[Tensor, "N"]:
         ]
         return torch.stack(parts).mean(dim=0)
     form = distance_form(kernel)
-    if form is not None and form.of_squared_distance is None and by_hand(patches.values):
+    if form is not None and form.of_squared_distance is None and on_cpu(patches.values):
         x = patches.values / form.lengthscale.to(patches.values)
-        return GaussianDoubleSums.apply(x, patches.multiplicity, patches.offsets) * form.scale
+        return RBFDoubleSums.apply(x, patches.multiplicity, patches.offsets) * form.scale
     return _double_sums(kernel, patches, patches.values)
 
 
@@ -144,7 +144,7 @@ def _precise_diagonal(kernel: Kernel, patches: Patches) -> Float[Tensor, "N"]:
     """`kff_diagonal` in float64 or, if it is float64 already, by differences of coordinates."""
     if patches.values.dtype == torch.float32:
         return kff_diagonal(doubled(kernel), patches.double()).to(patches.values.dtype)
-    if type(kernel) is RotationPooled:
+    if type(kernel) is RotationAverage:
         turned = [patches.values[:, turn] for turn in kernel.rotations]
         parts = [_double_sums(kernel.base_kernel, patches, others, exact=True) for others in turned]
         return torch.stack(parts).mean(dim=0)
@@ -157,7 +157,7 @@ def _double_sums(
     """Σ_v Σ_v' m_v m_v' k_g(Z[v], Z'[v']), where Z' are `others`: the patches themselves, or turned."""
     blocks = Blocks.of(kernel, patches.values, others, signal_means(patches)[patches.signal_of], exact)
     counts = patches.offsets.diff()
-    # GPyTorch may centre all signals of a batch on one mean, so signals are evaluated one at a time.
+    # GPyTorch may center all signals of a batch on one mean, so signals are evaluated one at a time.
     alone = not is_function_of_distance(kernel)
     large = (counts * counts > block_elements(patches.values)) | (alone & (counts > 0))
     out = patches.values.new_zeros(len(patches))
@@ -201,7 +201,7 @@ def independent_halves(
     Patches are drawn in proportion to their multiplicities. A bilinear form in the two samples is right on
     average, self-pairs included. What is drawn depends on the seed and the signal's number.
     """
-    from gcgp.kernel.compiled import draw_rows
+    from gcgp.kernel.engine.loops import draw_rows
 
     if draws < 2 or bool((patches.offsets.diff() <= draws).any()):
         raise ValueError(f"draws={draws!r}: expected at least 2, and fewer than any signal has patches")
@@ -232,7 +232,7 @@ def _partly_sampled(
 
     (Σ|m|)² times the mean of ±k over pairs of independent draws with probabilities |m| / Σ|m|.
     """
-    from gcgp.kernel.compiled import draw_rows
+    from gcgp.kernel.engine.loops import draw_rows
 
     counts = patches.offsets.diff()
     magnitude = patches.multiplicity.detach().abs().cpu().numpy()

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.domain import Chart, Grids, Meshes, Signals, Stencil
+from gcgp.domain import Chart, Signals, Stencil
 from gcgp.patches.patches import Patches
 from gcgp.weighting import Weighting
 
@@ -20,7 +20,7 @@ COPIES = 4
 DENSE = 0.5
 """Images of which a larger part is not zero are convolved by torch."""
 BYTES_PER_PAIR = 32
-"""Neighbour, ρ, θ and what is made of them, for one pair of a chart."""
+"""Neighbor, ρ, θ and what is made of them, for one pair of a chart."""
 WEIGHTS_AT_ONCE = 1 << 22
 """Weights held at a time while the bins of a sparse chart are summed."""
 
@@ -29,17 +29,17 @@ WEIGHTS_AT_ONCE = 1 << 22
 class Convolution:
     """A weighting, and what is appended to the bins of each vertex.
 
-    A patch is `[bins of channel 1, bins of channel 2, …, mass of each bin, location]`.
+    A patch is `[bins of channel 1, bins of channel 2, …, mass of each bin, position]`.
     """
 
     weighting: Weighting
     chart: str = "auto"
     """How ρ is measured, where the domain offers a choice: for graphs `euclidean` or `path`."""
-    mass: bool = False
+    bin_counts: bool = False
     """Append the sum of the weights of each bin: how many vertices lie there."""
-    location: bool = False
+    position: bool = False
     """Append the coordinates of the vertex."""
-    areas: bool = False
+    area_weighted: bool = False
     """Let each vertex count by the area round it, in the bins of others and in the sum over all."""
     dtype: torch.dtype = torch.float32
     """In which the weights are computed and the patches are given."""
@@ -47,14 +47,14 @@ class Convolution:
     """How far charts go; None: as far as the weighting does. Learning keeps it fixed while bins move."""
 
     def columns(self, signals: Signals) -> dict[str, slice]:
-        """Which columns of a patch hold the bins, the mass and the location."""
+        """Which columns of a patch hold the bins, the mass and the position."""
         place = self.weighting.bins * signals.channels
         columns = {"bins": slice(0, place)}
-        if self.mass:
-            columns["mass"] = slice(place, place + self.weighting.bins)
+        if self.bin_counts:
+            columns["bin_counts"] = slice(place, place + self.weighting.bins)
             place += self.weighting.bins
-        if self.location:
-            columns["location"] = slice(place, place + _locations(signals).shape[1])
+        if self.position:
+            columns["position"] = slice(place, place + _positions(signals).shape[1])
         return columns
 
     def dim(self, signals: Signals) -> int:
@@ -91,20 +91,20 @@ class Convolution:
         else:
             sums, mass = _on_chart(self.weighting, chart, signals, self.dtype, self._measure(signals), at)
         parts = [sums.flatten(1)]
-        if self.mass:
+        if self.bin_counts:
             parts.append(mass)
-        if self.location:
-            parts.append(torch.from_numpy(_locations(signals)[chart_rows(signals)[at]]).to(mass.dtype))
+        if self.position:
+            parts.append(torch.from_numpy(_positions(signals)[chart_rows(signals)[at]]).to(mass.dtype))
         made = replace(places, values=parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
         return made.some(torch.nonzero((mass > 0).all(dim=1))[:, 0]) if self.weighting.complete else made
 
     def _measure(self, signals: Signals) -> Float[np.ndarray, "total_vertices"] | None:
         """How much each vertex counts, 1 on average over its signal; None: all alike."""
-        if not self.areas:
+        if not self.area_weighted:
             return None
         measure = signals.domains.measure
         if measure is None:
-            raise ValueError("areas=True needs signals on meshes; the vertices of these have no area")
+            raise ValueError("area_weighted=True needs signals on meshes; the vertices of these have no area")
         every = measure[chart_rows(signals)]
         total = np.add.reduceat(every, signals.offsets[:-1])
         flat = np.repeat(total <= 0, signals.vertex_counts)
@@ -131,27 +131,23 @@ class Convolution:
         reach = self.weighting.reach if self.reach is None else self.reach
         wanted = (self.weighting.coordinates, reach, self.chart)
         rows = None if at is None else np.unique(chart_rows(signals)[at])
-        if isinstance(signals.domains, Meshes):  # these need not read the rest of it
-            return signals.domains.chart(*wanted, rows)
-        chart = signals.domains.chart(*wanted)
-        return chart if rows is None or isinstance(chart, Stencil) else chart.seen_from(rows)
+        return signals.domains.chart(*wanted, rows)
 
     def prepare(self, signals: Signals) -> None:
         """Have charts of meshes computed by several workers, if joblib is told to; see `Meshes.prepare`."""
-        if isinstance(signals.domains, Meshes):
-            reach = self.weighting.reach if self.reach is None else self.reach
-            signals.domains.prepare(self.weighting.coordinates, reach, self.chart)
+        reach = self.weighting.reach if self.reach is None else self.reach
+        signals.domains.prepare(self.weighting.coordinates, reach, self.chart)
 
     def shared_chart(self, signals: Signals) -> Chart | Stencil | None:
         """The chart, if one serves all signals however they are cut into runs; else None."""
-        one_for_all = isinstance(signals.domains, Grids) or len(signals.domains) == 1
+        one_for_all = signals.domains.one_chart or len(signals.domains) == 1
         return self.make_chart(signals) if one_for_all else None
 
     def bytes_per_signal(self, signals: Signals) -> Float[np.ndarray, "signals"]:
         """About how much memory it takes to make the patches of each signal."""
         counts = signals.vertex_counts.astype(np.float64)
         cost = counts * self.dim(signals) * self.dtype.itemsize * COPIES
-        if isinstance(signals.domains, Grids):
+        if signals.domains.one_chart:
             return cost
         return cost + counts**2 * BYTES_PER_PAIR
 
@@ -167,11 +163,11 @@ def runs(cost: Float[np.ndarray, "items"], budget: float) -> Iterator[slice]:
         start = stop
 
 
-def _locations(signals: Signals) -> Float[np.ndarray, "domain_vertices k"]:
-    locations = signals.domains.locations
-    if locations is None:
-        raise ValueError("location=True needs domains with coordinates; these graphs have none")
-    return locations
+def _positions(signals: Signals) -> Float[np.ndarray, "domain_vertices k"]:
+    positions = signals.domains.positions
+    if positions is None:
+        raise ValueError("position=True needs domains with coordinates; these graphs have none")
+    return positions
 
 
 def chart_rows(signals: Signals) -> Int[np.ndarray, "total_vertices"]:
@@ -195,13 +191,15 @@ def _on_stencil(
     side = int(np.abs(stencil.offsets).max()) * 2 + 1
     filters = weighting(*coordinates).to(dtype).T.reshape(weighting.bins, 1, side, side)
     sums, masses = [], []
-    for shape_number, (height, width) in enumerate(signals.domains.shapes):  # type: ignore[attr-defined]
+    for shape_number, (height, width) in enumerate(
+        signals.domains.vertex_shape(i) for i in range(len(signals.domains))
+    ):
         members = np.flatnonzero(signals.domain_of == shape_number)
         rows = signals.offsets[members][:, None] + np.arange(height * width)
         images = torch.from_numpy(signals.values[rows]).to(dtype)  # [n, H·W, C]
         shape = (-1, signals.channels, weighting.bins)
         if not filters.requires_grad and float(images.count_nonzero()) < DENSE * images.numel():
-            from gcgp.patches.compiled import stencil_sums
+            from gcgp.patches.loops import stencil_sums
 
             grids = images.transpose(1, 2).reshape(len(members), -1, height, width).contiguous()
             turned = filters[:, 0].permute(1, 2, 0).flip(0, 1).contiguous()
@@ -214,7 +212,7 @@ def _on_stencil(
             sums.append(summed.permute(0, 3, 1, 2).reshape(shape))
         ones = torch.ones(1, 1, height, width, dtype=dtype)
         mass = torch.nn.functional.conv2d(ones, filters, padding=side // 2).reshape(weighting.bins, -1).T
-        if weighting.normalise:  # before the masses are repeated, which are the same in all images
+        if weighting.normalize:  # before the masses are repeated, which are the same in all images
             own = sums[-1].reshape(len(members), height * width, *shape[1:])
             sums[-1] = own.mul_(per_mass(mass)[:, None, :]).reshape(shape)
         masses.append(mass.repeat(len(members), 1))
@@ -234,7 +232,7 @@ def _on_chart(
     measure: Float[np.ndarray, "total_vertices"] | None,
     at: Int[np.ndarray, "rows"],
 ) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
-    """Sums, or means, over the sparse neighbourhoods of some vertices, a block of chart rows at a time."""
+    """Sums, or means, over the sparse neighborhoods of some vertices, a block of chart rows at a time."""
     values = torch.tensor(signals.values, dtype=dtype).numpy()
     ones = np.ones((len(values), 1), dtype=values.dtype)
     values = np.concatenate([values, ones], axis=1)  # masses are the sums of one more channel
@@ -255,13 +253,13 @@ def _on_chart(
         members = order[slice(*np.searchsorted(rows[order], [block.start, block.stop]))]
         where = (
             chart.row_offsets[block.start : block.stop + 1] - pairs.start,
-            chart.neighbours[pairs],
+            chart.neighbors[pairs],
             rows[members] - block.start,
             bases[members],
         )
         together = _WeightedSums.apply(radial, angular, *where, values)
         summed, mass = together[:, :-1], together[:, -1]
-        sums.append(summed * per_mass(mass)[:, None, :] if weighting.normalise else summed)
+        sums.append(summed * per_mass(mass)[:, None, :] if weighting.normalize else summed)
         masses.append(mass)
     if len(sums) == 1 and np.all(np.diff(order) == 1):
         return sums[0], masses[0]
@@ -274,7 +272,7 @@ class _WeightedSums(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, radial: Tensor, angular: Tensor, *where: Any) -> Tensor:
-        from gcgp.patches.compiled import weighted_sums
+        from gcgp.patches.loops import weighted_sums
 
         ctx.save_for_backward(radial, angular)
         ctx.where = where
@@ -282,10 +280,10 @@ class _WeightedSums(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from gcgp.patches.compiled import weighted_sums_pullback
+        from gcgp.patches.loops import weighted_sums_pullback
 
         radial, angular = (factor.numpy() for factor in ctx.saved_tensors)
-        row_offsets, neighbours, rows, bases, values = ctx.where
+        row_offsets, neighbors, rows, bases, values = ctx.where
         members = np.argsort(rows, kind="stable")
         by_row = np.searchsorted(rows[members], np.arange(len(row_offsets)))
         pulled = weighted_sums_pullback(
@@ -295,7 +293,7 @@ class _WeightedSums(torch.autograd.Function):
             row_offsets,
             by_row,
             members,
-            neighbours,
+            neighbors,
             bases,
             values,
         )

@@ -89,7 +89,7 @@ class Patches:
 
     def distinct(self) -> Patches:
         """Identical patches of a signal become one, with the sum of their multiplicities."""
-        from gcgp.patches.compiled import first_occurrences
+        from gcgp.patches.loops import first_occurrences
 
         rows = np.ascontiguousarray(self.values.detach().cpu().numpy())
         words = rows.view(np.uint32 if rows.dtype == np.float32 else np.uint64)

@@ -14,13 +14,13 @@ from gpytorch.constraints import Positive
 from jaxtyping import Float, Int
 from torch import Tensor
 
-CENTRES = ("radii",)
+CENTERS = ("radii",)
 WIDTHS = ("radial_width", "along", "across")
 """Parameters that are lengths in the units of ρ, whatever the family."""
 
 
 class Weighting(gpytorch.Module):
-    """A family of soft bins u_b(v, v') over the local coordinates of a neighbour.
+    """A family of soft bins u_b(v, v') over the local coordinates of a neighbor.
 
     A new family names the `coordinates` it reads, gives `bins`, `reach` and `forward`, and keeps each
     argument of its constructor as an attribute of the same name: what is printed, copied and saved
@@ -30,14 +30,14 @@ class Weighting(gpytorch.Module):
     coordinates: ClassVar[tuple[str, ...]]
     families: ClassVar[dict[str, type[Weighting]]] = {}
 
-    normalise: bool
+    normalize: bool
     """Divide each bin by the sum of its weights: a weighted average instead of a sum."""
     complete = False
     """Leave out vertices at which a bin is empty."""
 
-    def __init__(self, normalise: bool) -> None:
+    def __init__(self, normalize: bool) -> None:
         super().__init__()
-        self.normalise = normalise
+        self.normalize = normalize
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -50,7 +50,7 @@ class Weighting(gpytorch.Module):
 
     @property
     def reach(self) -> float:
-        """The distance ρ beyond which no neighbour counts."""
+        """The distance ρ beyond which no neighbor counts."""
         raise NotImplementedError
 
     @property
@@ -59,13 +59,13 @@ class Weighting(gpytorch.Module):
         return None
 
     def forward(self, *coordinates: Float[Tensor, "pairs ..."]) -> Float[Tensor, "pairs bins"]:
-        """Weight of each pair in each bin, before any normalisation."""
+        """Weight of each pair in each bin, before any normalization."""
         raise NotImplementedError
 
     def zoomed(self, factor: float) -> Weighting | None:
         """The same bins with all distances multiplied by `factor`; None: there are none to multiply."""
         copied = copy.deepcopy(self)
-        names = [name for name in (*CENTRES, *WIDTHS) if hasattr(self, f"raw_{name}")]
+        names = [name for name in (*CENTERS, *WIDTHS) if hasattr(self, f"raw_{name}")]
         with torch.no_grad():
             for name in names:
                 raw = getattr(copied, f"raw_{name}")

@@ -24,7 +24,7 @@ class Box(Weighting):
     coordinates = ("offset",)
 
     def __init__(self, side: int = 5, inside: bool = True) -> None:
-        super().__init__(normalise=False)
+        super().__init__(normalize=False)
         if side < 1:
             raise ValueError(f"Box: side={side!r} must be at least 1")
         self.side = side
@@ -42,7 +42,7 @@ class Box(Weighting):
         return math.sqrt(2) * (self.side // 2) * (1 + 1e-9)
 
     def forward(self, offset: Float[Tensor, "pairs k"]) -> Float[Tensor, "pairs bins"]:  # type: ignore[override]
-        """1 where the neighbour is the bin's pixel, else 0; k must be 2 (x, y)."""
+        """1 where the neighbor is the bin's pixel, else 0; k must be 2 (x, y)."""
         if offset.shape[1] != 2:
             raise ValueError(
                 f"Box: the coordinates have {offset.shape[1]} dimensions, but a square needs 2 (x, y)"

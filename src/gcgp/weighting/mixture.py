@@ -19,7 +19,7 @@ class GaussianMixture(Weighting):
 
     `means` is `[J, k]`, `scales` `[J, k]` (or one number), and Σ_j⁻¹ = R_jᵀR_j, where R_j has 1/scales on its
     diagonal and `shear[j]` below it. `on` names the coordinates that, side by side, make up u.
-    `reach` is how far, in ρ, neighbours are looked for.
+    `reach` is how far, in ρ, neighbors are looked for.
 
     >>> GaussianMixture(means=[[0.3, 0.3], [0.7, 0.7]], scales=0.2, on=["degree"], reach=1).bins
     2
@@ -32,9 +32,9 @@ class GaussianMixture(Weighting):
         shear: Any = None,
         on: Sequence[str] = ("degree",),
         reach: float = 1.0,
-        normalise: bool = True,
+        normalize: bool = True,
     ) -> None:
-        super().__init__(normalise)
+        super().__init__(normalize)
         if isinstance(on, str) or not on:
             raise ValueError(f"GaussianMixture: on={on!r} must be a list of coordinate names")
         if not (math.isfinite(reach) and reach >= 0):
@@ -86,7 +86,7 @@ def _shaped(name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
 class Anisotropic(Weighting):
     """Gaussians at distance r along each of J directions, wider along (or across) the direction.
 
-    In the frame of direction θ_j a neighbour lies at (ρ cos(θ−θ_j), ρ sin(θ−θ_j)); bin k·J + j is a
+    In the frame of direction θ_j a neighbor lies at (ρ cos(θ−θ_j), ρ sin(θ−θ_j)); bin k·J + j is a
     Gaussian around (r_k, 0) with spreads `along` and `across`. With radius 0 these are the oriented
     kernels of anisotropic diffusion (Boscaini et al. 2016).
 
@@ -102,9 +102,9 @@ class Anisotropic(Weighting):
         angles: SupportsIndex | Sequence[float] = 8,
         along: float = 2.0,
         across: float = 0.8,
-        normalise: bool = True,
+        normalize: bool = True,
     ) -> None:
-        super().__init__(normalise)
+        super().__init__(normalize)
         self.learnable("radii", radii)
         self.learnable("angles", spread(angles, "Anisotropic"))
         self.learnable("along", along, positive=True)
@@ -123,7 +123,7 @@ class Anisotropic(Weighting):
     def forward(  # type: ignore[override]
         self, rho: Float[Tensor, "pairs"], theta: Float[Tensor, "pairs"]
     ) -> Float[Tensor, "pairs KJ"]:
-        """Weights under each oriented Gaussian; the centre, at ρ = 0, needs no direction."""
+        """Weights under each oriented Gaussian; the center, at ρ = 0, needs no direction."""
         turned = theta.nan_to_num()[:, None] - self.angles
         ahead = (rho[:, None] * turned.cos())[:, None, :] - self.radii[:, None]
         aside = (rho[:, None] * turned.sin())[:, None, :]

@@ -15,11 +15,11 @@ from torch import Tensor
 from gcgp.weighting.base import Weighting
 
 WIDTHS_IN_REACH = 3.0
-"""A radial bin is cut off this many widths beyond its centre, where its weight is e^-4.5."""
+"""A radial bin is cut off this many widths beyond its center, where its weight is e^-4.5."""
 
 
 def cut_off(radii: Float[Tensor, "K"], width: Float[Tensor, ""]) -> float:
-    """Where the outermost bin ends; a trifle more, lest rounding loses neighbours at exactly that ρ."""
+    """Where the outermost bin ends; a trifle more, lest rounding loses neighbors at exactly that ρ."""
     return (1 + 1e-9) * float((radii.abs().max() + WIDTHS_IN_REACH * width).detach())
 
 
@@ -45,7 +45,7 @@ def radial_weights(
 def angular_weights(
     theta: Float[Tensor, "pairs"], angles: Float[Tensor, "J"], width: Float[Tensor, ""]
 ) -> Float[Tensor, "pairs J"]:
-    """exp(−(θ − θ_j)² / 2σ_θ²) with angles that wrap; a neighbour without direction is in every bin."""
+    """exp(−(θ − θ_j)² / 2σ_θ²) with angles that wrap; a neighbor without direction is in every bin."""
     if _compiled(theta):
         return _GaussianBins.apply(theta, angles, width, 2 * math.pi)
     nowhere = theta.isnan()[:, None]
@@ -59,13 +59,13 @@ def _compiled(coordinate: Tensor) -> bool:
 
 
 class _GaussianBins(torch.autograd.Function):
-    """`compiled.gaussian_bins` with its gradient with respect to the centres and the width."""
+    """`compiled.gaussian_bins` with its gradient with respect to the centers and the width."""
 
     @staticmethod
-    def forward(ctx: Any, coordinate: Tensor, centres: Tensor, width: Tensor, period: float) -> Tensor:
-        from gcgp.weighting.compiled import gaussian_bins
+    def forward(ctx: Any, coordinate: Tensor, centers: Tensor, width: Tensor, period: float) -> Tensor:
+        from gcgp.weighting.loops import gaussian_bins
 
-        arguments = (coordinate.numpy(), centres.detach().float().numpy(), float(width.detach()), period)
+        arguments = (coordinate.numpy(), centers.detach().float().numpy(), float(width.detach()), period)
         weights = torch.from_numpy(gaussian_bins(*arguments))
         ctx.save_for_backward(weights)
         ctx.arguments = arguments
@@ -73,13 +73,13 @@ class _GaussianBins(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, Tensor, None]:
-        from gcgp.weighting.compiled import gaussian_bins_pullback
+        from gcgp.weighting.loops import gaussian_bins_pullback
 
         (weights,) = ctx.saved_tensors
-        centres, width = gaussian_bins_pullback(
+        centers, width = gaussian_bins_pullback(
             gradient.contiguous().numpy(), weights.numpy(), *ctx.arguments
         )
-        return None, torch.from_numpy(centres).float(), torch.tensor(width, dtype=torch.float32), None
+        return None, torch.from_numpy(centers).float(), torch.tensor(width, dtype=torch.float32), None
 
 
 def angular_rotations(radii: int, angles: int) -> Int[Tensor, "J KJ"]:
@@ -88,10 +88,10 @@ def angular_rotations(radii: int, angles: int) -> Int[Tensor, "J KJ"]:
     return (torch.arange(radii)[:, None] * angles + (j + turns) % angles).flatten(1)
 
 
-class Diffusion(Weighting):
+class Radial(Weighting):
     """Rings: K radial bins at `radii` with a common `radial_width`. Needs no directions.
 
-    >>> Diffusion(radii=[0, 1, 2], radial_width=0.5).bins
+    >>> Radial(radii=[0, 1, 2], radial_width=0.5).bins
     3
     """
 
@@ -101,9 +101,9 @@ class Diffusion(Weighting):
         self,
         radii: Sequence[float] = (0.0, 1.0, 2.0),
         radial_width: float = 0.5,
-        normalise: bool = True,
+        normalize: bool = True,
     ) -> None:
-        super().__init__(normalise)
+        super().__init__(normalize)
         self.learnable("radii", radii)
         self.learnable("radial_width", radial_width, positive=True)
 
@@ -117,7 +117,7 @@ class Diffusion(Weighting):
         """Three widths beyond the outermost radius."""
         return cut_off(self.radii, self.radial_width)
 
-    def with_radii(self, radii: Sequence[float], radial_width: float) -> Diffusion:
+    def with_radii(self, radii: Sequence[float], radial_width: float) -> Radial:
         """A copy with as many bins at other radii, of another width."""
         if len(radii) != len(self.radii):
             raise ValueError(f"radii: {len(radii)} of them for {len(self.radii)} rings")
@@ -132,7 +132,7 @@ class Diffusion(Weighting):
         return radial_weights(rho, self.radii, self.radial_width)
 
 
-class Polar(Diffusion):
+class Polar(Radial):
     """K radial × J angular bins: bin k·J + j lies around radius ρ_k and angle θ_j.
 
     `angles` is their number (equally spaced from 0) or a list of angles; `angular_width` is half
@@ -150,9 +150,9 @@ class Polar(Diffusion):
         angles: SupportsIndex | Sequence[float] = 8,
         radial_width: float = 1.0,
         angular_width: float | None = None,
-        normalise: bool = True,
+        normalize: bool = True,
     ) -> None:
-        super().__init__(radii, radial_width, normalise)
+        super().__init__(radii, radial_width, normalize)
         self.learnable("angles", spread(angles, "Polar"))
         width = math.pi / len(self.angles) if angular_width is None else angular_width
         self.learnable("angular_width", width, positive=True)
@@ -185,12 +185,12 @@ class Polar(Diffusion):
         return radial, angular_weights(theta, self.angles, self.angular_width)
 
 
-class GeodesicPolar(Diffusion):
+class GeodesicPolar(Radial):
     """K radial × J angular bins on meshes: bin k·J + j lies around radius ρ_k, near ray j.
 
     As in the paper, the angular weight is exp(−θ_j² / 2σ_θ²), where θ_j is the geodesic distance from ray j,
     one of J that leave the vertex at equal fractions of its total angle. `angular_width` is a length: half
-    the distance of neighbouring rays at the middle radius unless given. The first ray points along a
+    the distance of neighboring rays at the middle radius unless given. The first ray points along a
     principal direction of curvature (`frame="curvature"`) or the longest edge (`"edge"`).
 
     >>> GeodesicPolar(radii=[0.02, 0.04], rays=16, radial_width=0.01).bins
@@ -204,9 +204,9 @@ class GeodesicPolar(Diffusion):
         radial_width: float = 1.0,
         angular_width: float | None = None,
         frame: str = "curvature",
-        normalise: bool = True,
+        normalize: bool = True,
     ) -> None:
-        super().__init__(radii, radial_width, normalise)
+        super().__init__(radii, radial_width, normalize)
         if isinstance(rays, bool) or not isinstance(rays, SupportsIndex) or index(rays) < 1:
             raise ValueError(f"GeodesicPolar: rays={rays!r} must be a whole number of at least 1")
         if frame not in ("curvature", "edge"):
@@ -225,7 +225,7 @@ class GeodesicPolar(Diffusion):
                 copied.raw_angular_width += math.log(factor)
         return copied
 
-    def with_radii(self, radii: Sequence[float], radial_width: float) -> Diffusion:
+    def with_radii(self, radii: Sequence[float], radial_width: float) -> Radial:
         """A copy with other radii; the width across rays, a length, grows along with their mean."""
         copied = super().with_radii(radii, radial_width)
         before, after = (float(each.radii.detach().abs().mean()) for each in (self, copied))

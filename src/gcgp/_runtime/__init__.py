@@ -1,0 +1,1 @@
+"""Infrastructure without mathematics: threads, processes, caches, checkpoints and atomic writes."""

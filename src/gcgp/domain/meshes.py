@@ -1,0 +1,124 @@
+"""Meshes as domains of signals, with geodesic charts of their vertices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from joblib import Parallel, delayed
+
+from gcgp._runtime.cache import cache_folder
+from gcgp.domain.base import Chart, Domains
+from gcgp.domain.graphs import join_offsets
+from gcgp.domain.mesh_charts import KINDS, chart_in_cache, mesh_chart
+from gcgp.mesh.mesh import Mesh
+
+REACH_OF_ROOT_AREA = 0.15
+"""Outermost default radius, relative to the square root of the area."""
+
+
+@dataclass(frozen=True, eq=False)
+class Meshes(Domains):
+    """A collection of meshes. Where a vertex lies in space is no coordinate of it: poses change that."""
+
+    meshes: tuple[Mesh, ...]
+
+    coordinate_pattern: ClassVar[str] = r"rho|theta|rays:\d{1,4}(:curvature|:edge)?"
+    oriented: ClassVar[bool] = False
+    costly_charts: ClassVar[bool] = True
+
+    @property
+    def chart_kinds(self) -> tuple[str, ...]:
+        """Fast marching, or the logarithmic map."""
+        return KINDS
+
+    def __len__(self) -> int:
+        return len(self.meshes)
+
+    def __iter__(self) -> Iterator[Mesh]:
+        return iter(self.meshes)
+
+    @property
+    def vertex_counts(self) -> Int[np.ndarray, "domains"]:
+        """Vertices of each mesh."""
+        return np.array([len(mesh.vertices) for mesh in self.meshes], dtype=np.int64)
+
+    @property
+    def measure(self) -> Float[np.ndarray, "total_vertices"]:
+        """Area of the surface round each vertex."""
+        return np.concatenate([mesh.vertex_areas for mesh in self.meshes])
+
+    def take(self, indices: Int[np.ndarray, "chosen"]) -> Meshes:
+        """The chosen meshes, in that order."""
+        return Meshes(tuple(self.meshes[i] for i in indices))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Meshes]) -> tuple[Meshes, list[Int[np.ndarray, "_"]]]:
+        """All meshes of all parts, one after the other."""
+        bounds = np.cumsum([0, *(len(part) for part in parts)])
+        whole = cls(tuple(mesh for part in parts for mesh in part.meshes))
+        return whole, [np.arange(a, b) for a, b in pairwise(bounds)]
+
+    def spacing(self) -> float:
+        """Median length of an edge, over at most a hundred of the meshes."""
+        lengths = []
+        for mesh in self.meshes[:100]:
+            ends = mesh.vertices[mesh.edges]
+            lengths.append(np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1))
+        every = np.concatenate(lengths)
+        every = every[every > 0]
+        return float(np.median(every)) if len(every) else 1.0
+
+    def default_radii(self, count: int | None = None) -> tuple[list[float], float]:
+        """Equally spaced radii up to 0.15 of the square root of the area, at any mesh resolution."""
+        outer = REACH_OF_ROOT_AREA * float(np.median([mesh.area for mesh in self.meshes])) ** 0.5
+        radii = np.linspace(outer / (count or 4), outer, count or 4)
+        return radii.tolist(), 0.75 * float(radii[0])
+
+    def arrays(self) -> list[np.ndarray | None]:
+        """Vertices and faces of all meshes."""
+        return [array for mesh in self.meshes for array in (mesh.vertices, mesh.faces)]
+
+    def prepare(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> None:
+        """Compute charts in advance, by as many workers as `joblib.parallel_config` allows, into the cache.
+
+        Nothing is done where it allows one, or where the cache is off: then `chart` computes them.
+        """
+        workers = Parallel()
+        if workers.n_jobs == 1 or len(self) < 2 or cache_folder() is None:
+            return
+        named = KINDS[0] if kind == "auto" else kind
+        workers(delayed(chart_in_cache)(mesh, tuple(coordinates), reach, named) for mesh in self.meshes)
+
+    def chart(
+        self,
+        coordinates: Sequence[str],
+        reach: float,
+        kind: str = "auto",
+        rows: Int[np.ndarray, "chosen"] | None = None,
+    ) -> Chart:
+        """All pairs within geodesic distance `reach`; see `charts.mesh_chart` for kinds and coordinates.
+
+        Given `rows`, in rising order, only these vertices of all meshes have pairs.
+        """
+        named = KINDS[0] if kind == "auto" else kind
+        parts: Sequence[np.ndarray | None] = [None] * len(self)
+        if rows is not None:
+            starts = np.concatenate([[0], np.cumsum(self.vertex_counts)])
+            cuts = np.searchsorted(rows, starts)
+            parts = [rows[a:b] - start for (a, b), start in zip(pairwise(cuts), starts[:-1], strict=True)]
+        charts = [
+            mesh_chart(mesh, coordinates, reach, named, part)
+            for mesh, part in zip(self.meshes, parts, strict=True)
+        ]
+        if len(charts) == 1:
+            return charts[0]
+        return Chart(
+            join_offsets([chart.row_offsets for chart in charts]),
+            np.concatenate([chart.neighbors for chart in charts]),
+            {name: np.concatenate([chart.coordinates[name] for chart in charts]) for name in coordinates},
+        )

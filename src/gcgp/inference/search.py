@@ -1,0 +1,117 @@
+"""Choosing what gradients do not: small searches over scores that are cheap once features exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Generic, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from gcgp._runtime.processes import Ranks
+
+SearchPoint = tuple[float, ...]
+Likelihood = TypeVar("Likelihood")
+
+
+@dataclass(frozen=True)
+class ScoringBatch:
+    """Training signals on which choices are scored."""
+
+    features: Float[Tensor, "n M"]
+    residual: Float[Tensor, "n"]
+    """kff − |φ|², which an estimate of kff may make negative; it then counts as 0."""
+    diagonal: Float[Tensor, "n"]
+    labels: Int[Tensor, "n"] | None = None
+    """Numbers of their classes, in classification."""
+    targets: Float[Tensor, "n"] | None = None
+    """In regression."""
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ScoringBatch], ranks: Ranks, size: int) -> ScoringBatch:
+        """All signals of all parts of all processes, in order; `size` is that of the features."""
+        none = torch.zeros(0, dtype=torch.float64)
+        empty = cls(none.reshape(0, size), none, none, none.long(), none)
+        names = [field.name for field in fields(cls)]
+        columns = (torch.cat([getattr(part, name) for part in (empty, *parts)]) for name in names)
+        return cls(*map(ranks.joined, columns))
+
+    def of(self, chosen: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> ScoringBatch:
+        """The chosen signals alone."""
+        return ScoringBatch(
+            self.features[chosen],
+            self.residual[chosen],
+            self.diagonal[chosen],
+            None if self.labels is None else self.labels[chosen],
+            None if self.targets is None else self.targets[chosen],
+        )
+
+    def along(self, basis: Float[Tensor, "M r"]) -> ScoringBatch:
+        """The features' coordinates in an orthonormal basis of directions; the rest joins the residual.
+
+        It is left at its prior there, as it is where no training signal says anything of it.
+        """
+        features = self.features @ basis
+        rest = self.features.square().sum(dim=1) - features.square().sum(dim=1)
+        return replace(self, features=features, residual=self.residual + rest.clamp_min(0.0))
+
+
+@dataclass(frozen=True)
+class SelectedModel(Generic[Likelihood]):
+    """A likelihood and a GP variance, and how badly they score."""
+
+    likelihood: Likelihood
+    variance: float
+    loss: float
+    at: SearchPoint = ()
+    """Where it lies in its search: a start for a search in a similar model."""
+
+
+def pattern_search(
+    loss: Callable[[SearchPoint], float],
+    start: SearchPoint,
+    steps: Sequence[SearchPoint],
+    *,
+    diagonals: bool = True,
+) -> tuple[SearchPoint, float]:
+    """Minimize `loss` from `start` by steps along the axes and, where those do not pay, diagonal ones.
+
+    No point is looked at twice. A loss that is not a number counts as infinite.
+
+    >>> pattern_search(lambda p: (p[0] - 2) ** 2, (0.0,), [(1.0,), (0.5,)])
+    ((2.0,), 0.0)
+    """
+    known: dict[SearchPoint, float] = {}
+
+    def value(point: SearchPoint) -> float:
+        if point not in known:
+            result = loss(point)
+            known[point] = result if result == result else float("inf")
+        return known[point]
+
+    best = start
+    for step in steps:
+        free = [(0, 1, -1) if size else (0,) for size in step]
+        directions = sorted(product(*free), key=_axes)[1:]
+        if not diagonals:
+            directions = [signs for signs in directions if _axes(signs) == 1]
+        improved = True
+        while improved:
+            improved = False
+            for signs in directions:
+                while value(_moved(best, signs, step)) < value(best):
+                    best, improved = _moved(best, signs, step), True
+                if improved and _axes(signs) > 1:
+                    break  # a diagonal step has paid: look along the axes again first
+    return best, value(best)
+
+
+def _axes(signs: Sequence[int]) -> int:
+    return sum(map(abs, signs))
+
+
+def _moved(point: SearchPoint, signs: Sequence[int], step: SearchPoint) -> SearchPoint:
+    return tuple(round(x + sign * size, 9) for x, sign, size in zip(point, signs, step, strict=True))

@@ -1,0 +1,1 @@
+"""Model files. Loading one never executes code."""

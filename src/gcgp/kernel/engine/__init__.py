@@ -1,0 +1,1 @@
+"""Blocked, threaded and compiled sums of base kernels over patches."""

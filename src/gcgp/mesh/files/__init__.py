@@ -1,0 +1,1 @@
+"""Readers of mesh files: OFF, OBJ, PLY and STL."""

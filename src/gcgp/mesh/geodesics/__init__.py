@@ -1,0 +1,1 @@
+"""Geodesic distances, rays and polar coordinates on triangle meshes."""

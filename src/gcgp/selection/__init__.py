@@ -1,0 +1,1 @@
+"""Choosing what the user did not specify."""

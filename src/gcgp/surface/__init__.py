@@ -1,1 +1,0 @@
-"""What people touch. Enters: their data. Leaves: predictions, probabilities, evidence, files and pictures."""
