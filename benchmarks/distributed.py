@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.timing import command_line, report
 from gcgp import GCGPClassifier, shard
-from gcgp._runtime.processes import Ranks
+from gcgp._runtime.processes import ProcessGroup
 from gcgp.datasets.images import load_mnist
 from gcgp.weighting import Polar
 
@@ -95,7 +95,7 @@ def one_fit(options: argparse.Namespace) -> None:
     start = time.perf_counter()
     model.fit(X, y)
     seconds = time.perf_counter() - start
-    if Ranks.present().rank == 0:
+    if ProcessGroup.current().rank == 0:
         np.savez(
             options.out,
             seconds=seconds,

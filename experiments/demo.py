@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 
 from experiments.metrics import Scores, peak_memory
 from gcgp._runtime.atomic import atomic_write
-from gcgp._runtime.processes import Ranks
+from gcgp._runtime.processes import ProcessGroup
 from gcgp.datasets.images import load_digits
 from gcgp.domain import Signals, superpixels
 from gcgp.estimators.estimators import GCGPClassifier
@@ -50,18 +50,18 @@ def run_demo(
 
     Under torchrun each process learns from its part of the digits, and the first one reports.
     """
-    ranks = Ranks.meet()
-    watch = Stopwatch(aloud=ranks.rank == 0)
+    processes = ProcessGroup.initialize()
+    watch = Stopwatch(aloud=processes.rank == 0)
     with watch.stage("data", "Loading 5,000 digits"):
         data = load_digits()
-    with watch.stage("superpixels", "RotationSums them into graphs of 75 superpixels"):
+    with watch.stage("superpixels", "Turning them into graphs of 75 superpixels"):
         signals = superpixels(data.images, random_state=seed)
     train, test = train_test_split(
         np.arange(len(data)), test_size=TEST_SIZE, stratify=data.labels, random_state=seed
     )
     with watch.stage("fit", f"Fitting a graph convolutional GP to {len(train)} graphs"):
         model = GCGPClassifier(random_state=seed).fit(*shard(signals[train], data.labels[train]))
-    if ranks.rank > 0:
+    if processes.rank > 0:
         return None
     with watch.stage("predict", f"Predicting {len(test)} graphs"):
         probabilities = model.predict_proba(signals[test])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gcgp import GCGPClassifier, Signals
-from gcgp._runtime.processes import ALONE
+from gcgp._runtime.processes import SINGLE_PROCESS
 from gcgp.selection.content_order import content_order
 
 COUNT, TRAIN = 160, 120
@@ -57,7 +57,7 @@ def test_the_order_of_signals_is_one_of_their_content():
     signals, moved = (
         Signals.from_graphs(*pair) for pair in ((values, edges), renumbered(values, edges, rng))
     )
-    order = content_order(signals, classes.astype(float), ALONE, 0)
-    again = content_order(moved[shuffle], classes[shuffle].astype(float), ALONE, 0)
+    order = content_order(signals, classes.astype(float), SINGLE_PROCESS, 0)
+    again = content_order(moved[shuffle], classes[shuffle].astype(float), SINGLE_PROCESS, 0)
     np.testing.assert_array_equal(shuffle[again], order)
     assert sorted(order) == list(range(COUNT))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gcgp
-from gcgp._runtime.processes import Ranks
+from gcgp._runtime.processes import ProcessGroup
 
 FITS = """
     import os, sys
@@ -19,7 +19,7 @@ FITS = """
     from sklearn.datasets import load_digits
     import gcgp
     from gcgp import GCGPClassifier, GCGPRegressor, Signals
-    from gcgp._runtime.processes import Ranks
+    from gcgp._runtime.processes import ProcessGroup
     from gcgp.weighting import Radial
 
     data = load_digits(n_class=3)
@@ -64,13 +64,13 @@ FITS = """
         results |= {f"{name} mean": mean, f"{name} deviation": deviation, f"{name} bound": model.bound_}
         results[f"{name} values"] = [s.value for s in model.history_ if s.stage != "natural"]
     assert fits["closed"][0].classes_.tolist() == ["one", "two", "zero"]
-    ranks = Ranks.present()
-    if ranks.size > 1:
-        mine = images[20 * ranks.rank :][:20]
+    processes = ProcessGroup.current()
+    if processes.size > 1:
+        mine = images[20 * processes.rank :][:20]
         for message, X, changed in (
-            ("ranks 0 and 1 have the same signals", images, {}),
-            ("rank 1 was given other options", mine, {"n_inducing": 9 + ranks.rank}),
-            ("rank 1 has 2 channels", np.stack([images] * (1 + ranks.rank), axis=-1), {}),
+            ("processes 0 and 1 have the same signals", images, {}),
+            ("rank 1 was given other options", mine, {"n_inducing": 9 + processes.rank}),
+            ("rank 1 has 2 channels", np.stack([images] * (1 + processes.rank), axis=-1), {}),
         ):
             try:
                 GCGPClassifier(bins, **{**options, **changed}).fit(X, labels[: len(X)])
@@ -78,7 +78,7 @@ FITS = """
                 assert message in str(error), error
             else:
                 raise AssertionError(message)
-    np.savez(os.path.join(sys.argv[1], f"{ranks.rank} of {ranks.size}.npz"), **results)
+    np.savez(os.path.join(sys.argv[1], f"{processes.rank} of {processes.size}.npz"), **results)
 """
 
 KILLED = """
@@ -87,7 +87,7 @@ KILLED = """
     from sklearn.datasets import load_digits
     import gcgp
     from gcgp._runtime.checkpoint import Checkpoint
-    from gcgp._runtime.processes import Ranks
+    from gcgp._runtime.processes import ProcessGroup
     from gcgp.weighting import Radial
 
     folder, die_at = sys.argv[1], int(sys.argv[2])
@@ -96,7 +96,7 @@ KILLED = """
     def save(self, stage, state, save=Checkpoint.save):
         global saves
         saves += 1
-        if saves == die_at and Ranks.present().rank == 1:
+        if saves == die_at and ProcessGroup.current().rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         save(self, stage, state)
 
@@ -106,7 +106,7 @@ KILLED = """
         Radial([0.0, 1.0], 0.7), n_inducing=10, position=False, lengthscale=1.0, inference="variational",
         learn=True, max_iter=3, checkpoint=os.path.join(folder, "run"), random_state=0,
     ).fit(*gcgp.shard(data.images[:40] / 16, data.target[:40]))
-    if Ranks.present().rank == 0:
+    if ProcessGroup.current().rank == 0:
         probabilities = model.predict_proba(data.images[50:60] / 16)
         np.savez(os.path.join(folder, "results.npz"), p=probabilities, saves=saves)
 """
@@ -164,5 +164,5 @@ def test_without_torchrun_the_one_part_is_everything():
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_shares_are_everything_once_and_in_order(count, size):
-    shares = [Ranks(rank, size).share(count) for rank in range(size)]
+    shares = [ProcessGroup(rank, size).share(count) for rank in range(size)]
     assert [n for share in shares for n in range(count)[share]] == list(range(count))

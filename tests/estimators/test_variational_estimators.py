@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 
 import gcgp
 from gcgp import GCGPClassifier, GCGPRegressor, Signals
-from gcgp._runtime.processes import Ranks
+from gcgp._runtime.processes import ProcessGroup
 from gcgp.estimators.sharding import check_shards
 from gcgp.inference import GaussianRegression, Statistics
 from gcgp.plot.signals import draw_learning
@@ -241,7 +241,7 @@ def test_the_name_of_a_run_tells_graphs_apart_that_have_the_same_values():
 
     def name(learn, edges):
         options = {"learn": learn, "checkpoint": "file"}
-        return check_shards(options, Signals.from_graphs(values, edges), Ranks())
+        return check_shards(options, Signals.from_graphs(values, edges), ProcessGroup())
 
     names = {name(learn, e) for e in (edges, [[[0, 1], [0, 2]]]) for learn in (True, False)}
     assert len(names) == 4

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gcgp._runtime.atomic import atomic_write
-from gcgp._runtime.processes import ALONE, Ranks
+from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 
 FORMAT = "gcgp-checkpoint"
 
@@ -23,15 +23,15 @@ class Checkpoint:
     Of several processes that fit one model the first alone reads and writes it.
     """
 
-    def __init__(self, path: str | Path, run: str, every: float = 30.0, ranks: Ranks = ALONE) -> None:
+    def __init__(self, path: str | Path, run: str, every: float = 30.0, processes: ProcessGroup = SINGLE_PROCESS) -> None:
         self.path = Path(path)
         self.run = run
-        self.ranks = ranks
+        self.processes = processes
         self.every = every
         """Seconds between two writes of a stage's state."""
         self._written: dict[str, float] = {}
-        found = self._read() if ranks.rank == 0 else {}
-        self._states: dict[str, dict[str, Tensor]] = ranks.gathered(found)[0]
+        found = self._read() if processes.rank == 0 else {}
+        self._states: dict[str, dict[str, Tensor]] = processes.gather(found)[0]
 
     def load(self, stage: str) -> dict[str, Tensor] | None:
         """The latest state of a stage; None if it was never saved."""
@@ -44,7 +44,7 @@ class Checkpoint:
     def save(self, stage: str, state: dict[str, Tensor]) -> None:
         """Keep the state of a stage. If the file cannot be written, warn; the next try is when it is due."""
         self._states[stage] = state
-        if self.ranks.rank > 0:
+        if self.processes.rank > 0:
             self._written[stage] = time.monotonic()
             return
         flat = {f"{s}/{name}": t.contiguous() for s, own in self._states.items() for name, t in own.items()}

@@ -24,40 +24,40 @@ class RankLost(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Ranks:
+class ProcessGroup:
     """This process and those beside it. All of them have to make the same calls in the same order."""
 
     rank: int = 0
     size: int = 1
 
     @classmethod
-    def present(cls) -> Ranks:
+    def current(cls) -> ProcessGroup:
         """Those of torch.distributed, if its processes have met."""
         if not distributed.is_available() or not distributed.is_initialized():
             return cls()
         return cls(distributed.get_rank(), distributed.get_world_size())
 
     @classmethod
-    def meet(cls) -> Ranks:
+    def initialize(cls) -> ProcessGroup:
         """Like `present`, but under `torchrun` the processes meet first: gloo for CPUs, nccl for GPUs."""
         if distributed.is_available() and not distributed.is_initialized() and "RANK" in os.environ:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             distributed.init_process_group(backend)
             atexit.register(_part)
-        return cls.present()
+        return cls.current()
 
     def share(self, count: int) -> slice:
         """The part of so many things that is this process's own."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
-    def total(self, *tensors: Tensor) -> None:
+    def sum(self, *tensors: Tensor) -> None:
         """Each tensor becomes the sum of those of all processes."""
         if self.size > 1:
             with self._together():
                 for tensor in tensors:
                     distributed.all_reduce(tensor)
 
-    def joined(self, tensor: Shaped[Tensor, "..."], dim: int = 0) -> Shaped[Tensor, "..."]:
+    def concatenate(self, tensor: Shaped[Tensor, "..."], dim: int = 0) -> Shaped[Tensor, "..."]:
         """The tensors of all processes, one after the other along a dimension."""
         if self.size == 1:
             return tensor
@@ -72,7 +72,7 @@ class Ranks:
         kept = [part[: int(count)] for part, count in zip(parts, counts, strict=True)]
         return torch.cat(kept).movedim(0, dim)
 
-    def gathered(self, item: Any) -> list[Any]:
+    def gather(self, item: Any) -> list[Any]:
         """What each process has."""
         if self.size == 1:
             return [item]
@@ -81,7 +81,7 @@ class Ranks:
             distributed.all_gather_object(items, item)
         return items
 
-    def first_says(self, answer: bool) -> bool:
+    def broadcast_flag(self, answer: bool) -> bool:
         """The answer of the first process."""
         said = torch.tensor([answer and self.rank == 0], dtype=torch.float64)
         self.total(said)
@@ -105,4 +105,4 @@ def _part() -> None:
         distributed.destroy_process_group()
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = ProcessGroup()

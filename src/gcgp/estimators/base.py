@@ -21,7 +21,7 @@ from tqdm import tqdm
 from gcgp._runtime.cache import digest_of
 from gcgp._runtime.checkpoint import Checkpoint
 from gcgp._runtime.errors import unknown_option
-from gcgp._runtime.processes import Ranks
+from gcgp._runtime.processes import ProcessGroup
 from gcgp.domain import Graphs, Grids, Signals
 from gcgp.estimators.fitting import DTYPES, Fitted, Fitting
 from gcgp.estimators.sharding import check_shards
@@ -156,7 +156,7 @@ class ConvolutionalGP(BaseEstimator):
         sample: ScoringBatch,
         start: SearchPoint,
         steps: Sequence[SearchPoint],
-        ranks: Ranks,
+        processes: ProcessGroup,
     ) -> SelectedModel[Any]:
         """The likelihood and GP variance that fit best."""
         raise NotImplementedError
@@ -236,7 +236,7 @@ class ConvolutionalGP(BaseEstimator):
         group: Int[np.ndarray, "N"],
         targets: Float[np.ndarray, "N"],
         groups: int,
-        ranks: Ranks,
+        processes: ProcessGroup,
     ) -> Fitted:
         """Build the terms, collect the statistics of all signals, and choose likelihood and variance.
 
@@ -249,13 +249,13 @@ class ConvolutionalGP(BaseEstimator):
         largest_value = largest_magnitude(self.dtype)
         check_magnitudes(signals, largest_value)
         check_not_tiny(signals, self.dtype)
-        name = check_shards(self.get_params(deep=False), signals, ranks)
-        seeds = ranks.gathered(check_random_state(self.random_state).randint(2**31, size=4))[0]
+        name = check_shards(self.get_params(deep=False), signals, processes)
+        seeds = processes.gather(check_random_state(self.random_state).randint(2**31, size=4))[0]
         checkpoint = None
         if self.checkpoint is not None:
-            checkpoint = Checkpoint(self.checkpoint, digest_of([name, group, targets]), ranks=ranks)
+            checkpoint = Checkpoint(self.checkpoint, digest_of([name, group, targets]), processes=processes)
         count = len(group)
-        first = sum(ranks.gathered(len(signals))[: ranks.rank])
+        first = sum(processes.gather(len(signals))[: processes.rank])
         own = slice(first, first + len(signals))
         job = Job(
             signals,
@@ -264,15 +264,15 @@ class ConvolutionalGP(BaseEstimator):
             groups,
             as_bytes(self.memory_limit),
             np.random.default_rng(seeds),
-            History(tell=step_logger(self.verbose and ranks.rank == 0)),
+            History(tell=step_logger(self.verbose and processes.rank == 0)),
             checkpoint,
-            ranks,
+            processes,
             first,
             count,
             as_device(self.device),
-            self._resolved_dtype(len(signals.values), ranks),
+            self._resolved_dtype(len(signals.values), processes),
         )
-        with self._bar(len(signals), shown=ranks.rank == 0) as bar:
+        with self._bar(len(signals), shown=processes.rank == 0) as bar:
             fitted = Fitting(self, job, bar).run()
         self.features_, self.posterior_, self.bound_ = fitted.features, fitted.posterior, fitted.bound
         self.variance_ = float(fitted.posterior.variance)
@@ -294,9 +294,9 @@ class ConvolutionalGP(BaseEstimator):
             self.image_shape_ = tuple(signals.domains.shapes[0].tolist())
         return fitted
 
-    def _resolved_dtype(self, vertices: int, ranks: Ranks) -> torch.dtype:
+    def _resolved_dtype(self, vertices: int, processes: ProcessGroup) -> torch.dtype:
         """The dtype of patches and kernels: float64 where that costs little."""
-        evaluations = sum(ranks.gathered(vertices)) * int(self.n_inducing)
+        evaluations = sum(processes.gather(vertices)) * int(self.n_inducing)
         if self.dtype == "auto":
             return torch.float64 if evaluations <= FLOAT64_EVALUATIONS else torch.float32
         return DTYPES[self.dtype]

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from gcgp._runtime.errors import unknown_option
-from gcgp._runtime.processes import Ranks
+from gcgp._runtime.processes import ProcessGroup
 from gcgp.estimators.base import ConvolutionalGP, check_positive
 from gcgp.estimators.fitting import TRIAL_DRAWS
 from gcgp.estimators.sharding import of_all_ranks
@@ -182,9 +182,9 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         check_positive("alpha", self.alpha)
         if not isinstance(self.likelihood, str) or self.likelihood not in LIKELIHOODS:
             raise unknown_option("likelihood", self.likelihood, LIKELIHOODS)
-        signals, ranks = as_signals(X), Ranks.present()
-        classes, codes = encode_labels(*of_all_ranks(labels_of(y), len(signals), ranks))
-        fitted = self._fit(signals, codes, np.ones(len(codes)), len(classes), ranks)
+        signals, processes = as_signals(X), ProcessGroup.current()
+        classes, codes = encode_labels(*of_all_ranks(labels_of(y), len(signals), processes))
+        fitted = self._fit(signals, codes, np.ones(len(codes)), len(classes), processes)
         self.classes_ = classes
         self.alpha_ = fitted.choice.likelihood.alpha
         self.softmax_weight_ = fitted.softmax_weight
@@ -218,7 +218,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         sample: ScoringBatch,
         start: SearchPoint,
         steps: Sequence[SearchPoint],
-        ranks: Ranks,
+        processes: ProcessGroup,
     ) -> SelectedModel[DirichletClassification]:
         return DirichletClassification.choose(
             statistics,
@@ -228,7 +228,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
             variance=None if self.variance == "auto" else float(self.variance),
             start=start,
             steps=steps,
-            ranks=ranks,
+            processes=processes,
         )
 
 
@@ -321,12 +321,12 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         """Fit to signals, or images `[N, H, W]` or `[N, H, W, C]`, and their targets `[N]`."""
         self._validate_options()
         check_positive("noise", self.noise)
-        signals, ranks = as_signals(X), Ranks.present()
-        targets = as_targets(*of_all_ranks(labels_of(y), len(signals), ranks))
+        signals, processes = as_signals(X), ProcessGroup.current()
+        targets = as_targets(*of_all_ranks(labels_of(y), len(signals), processes))
         check_targets(targets)
         self.intercept_ = float(targets.mean())
         centered = targets - self.intercept_
-        fitted = self._fit(signals, np.zeros(len(targets), dtype=np.int64), centered, 1, ranks)
+        fitted = self._fit(signals, np.zeros(len(targets), dtype=np.int64), centered, 1, processes)
         self.noise_ = fitted.choice.likelihood.noise
         return self
 
@@ -349,7 +349,7 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
         sample: ScoringBatch,
         start: SearchPoint,
         steps: Sequence[SearchPoint],
-        ranks: Ranks,
+        processes: ProcessGroup,
     ) -> SelectedModel[GaussianRegression]:
         return GaussianRegression.choose(
             statistics,

@@ -95,7 +95,7 @@ class Fitting:
     def _fitted(self, order: Int[np.ndarray, "N"], trial: Job, drafts: list[TermSpec]) -> Fitted:
         """All stages after the drafts of the trial signals, which are the first of the order."""
         job, rng, rows = self.job, self.job.rng, order[: len(trial.signals)]
-        if job.ranks.rank == 0:
+        if job.processes.rank == 0:
             warn_if_identical(drafts, trial.signals)
         self._stage("lengthscales", unit="models tried")
         loss = self._trial_loss(trial, min(int(self.model.n_inducing), TRIAL_INDUCING))
@@ -138,15 +138,15 @@ class Fitting:
     def _random_order(self) -> Int[np.ndarray, "N"]:
         """A random order of all signals that depends on what they are, not on how they were given."""
         job = self.job
-        targets = np.concatenate(job.ranks.gathered((job.group + job.targets).numpy()))
-        ordered = content_order(job.signals, targets, job.ranks, int(job.rng.integers(2**31)))
+        targets = np.concatenate(job.processes.gather((job.group + job.targets).numpy()))
+        ordered = content_order(job.signals, targets, job.processes, int(job.rng.integers(2**31)))
         return ordered[job.rng.permutation(job.count)]
 
     def _trial_size(self) -> int:
         signals, memory = self.job.signals, self.job.memory
         weightings = resolve_weightings(self.model.weighting, signals)
         width = sum(w.bins * (signals.channels + 1) + 3 for w in weightings) * self.job.dtype.itemsize
-        vertices = sum(self.job.ranks.gathered(len(signals.values))) / self.job.count
+        vertices = sum(self.job.processes.gather(len(signals.values))) / self.job.count
         # Those that are not scored give the inducing patches: of signals with few vertices it takes more.
         enough = TRIAL_SIGNALS // 2 + int(2 * self.model.n_inducing / vertices)
         return max(2, min(max(TRIAL_SIGNALS, enough), int(memory / (width * vertices * 4))))
@@ -225,7 +225,7 @@ class Fitting:
             method,
             self.model._choose,
             self.job.rng,
-            self.job.ranks,
+            self.job.processes,
             self.job.device,
             self.bar.update,
             trial.constant,
@@ -244,7 +244,7 @@ class Fitting:
         if self.model.inference != "closed-form":
             dtype = self.job.dtype
             observed = FeatureDataset.room(
-                features.size, self._told(), dtype, job.memory, job.ranks, job.first
+                features.size, self._told(), dtype, job.memory, job.processes, job.first
             )
         seed = int(job.rng.integers(2**31))
         # The closed form needs prior variances for its bound alone; natural steps hang on each signal's own.
@@ -262,10 +262,10 @@ class Fitting:
             inside = mine[(mine >= run.start) & (mine < run.stop)] - run.start
             every = ScoringBatch(chunk.features, chunk.unexplained, chunk.diagonal, group, targets)
             kept.append(every.of(torch.from_numpy(inside)))
-        statistics.total(job.ranks)
-        sample = ScoringBatch.concatenate(kept, job.ranks, features.size)
+        statistics.total(job.processes)
+        sample = ScoringBatch.concatenate(kept, job.processes, features.size)
         self._stage("variance")
-        choice = self.model._choose(statistics, sample, start, FINE_STEPS, job.ranks)
+        choice = self.model._choose(statistics, sample, start, FINE_STEPS, job.processes)
         if observed is None:
             posterior, bound = choice.likelihood.solved(statistics, choice.variance)
             return Fitted(features, posterior, float(bound), choice)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp._runtime.processes import ALONE, Ranks
+from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, left_out, map_latents
 from gcgp.inference.search import ScoringBatch, SearchPoint, SelectedModel, pattern_search
 from gcgp.inference.softmax import expected_softmax
@@ -151,7 +151,7 @@ class DirichletClassification:
         variance: float | None = None,
         start: SearchPoint = START,
         steps: Sequence[SearchPoint] = FINE_STEPS,
-        ranks: Ranks = ALONE,
+        processes: ProcessGroup = SINGLE_PROCESS,
     ) -> SelectedModel[DirichletClassification]:
         """α_ε and the variance with the least `cautious_loss` of left out signals; either may be given.
 
@@ -186,7 +186,7 @@ class DirichletClassification:
                     return math.inf
                 if len(sample.features) == 0:
                     return -float(likelihood.bound(statistics, s2)) / max(float(statistics.count.sum()), 1.0)
-                return cautious_loss(likelihood.leave_one_out_logs(statistics, s2, sample, draws, ranks))
+                return cautious_loss(likelihood.leave_one_out_logs(statistics, s2, sample, draws, processes))
 
             free = (variance is None, alpha is None)
             moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
@@ -205,7 +205,7 @@ class DirichletClassification:
         variance: float | Tensor,
         sample: ScoringBatch,
         draws: Float[Tensor, "draws C"],
-        ranks: Ranks = ALONE,
+        processes: ProcessGroup = SINGLE_PROCESS,
     ) -> Float[Tensor, "n"]:
         """Log probability of the label of each training signal, left out in its turn.
 
@@ -220,9 +220,9 @@ class DirichletClassification:
             t, n = targets[:, label], noise[:, label]
             return left_out(*equations(label).moments(variance, sample.features), t / n, 1 / n)
 
-        ranks = ranks if ranks.size <= classes else ALONE
-        moments = map_latents(of_class, range(classes)[ranks.share(classes)])
-        mean, spread = (ranks.joined(torch.stack(parts, dim=1), 1) for parts in zip(*moments, strict=True))
+        processes = processes if processes.size <= classes else SINGLE_PROCESS
+        moments = map_latents(of_class, range(classes)[processes.share(classes)])
+        mean, spread = (processes.concatenate(torch.stack(parts, dim=1), 1) for parts in zip(*moments, strict=True))
         spread = spread + variance * sample.residual.clamp_min(0.0)[:, None]
         chosen = expected_softmax(mean, spread, draws).gather(1, labels[:, None])[:, 0]
         return chosen.clamp_min(1e-12).log()

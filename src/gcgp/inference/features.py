@@ -271,7 +271,7 @@ class Features:
 
 
 def _pull_root(term: Term, gradient: Float[Tensor, "M M"]) -> None:
-    """RefinementConfig the gradient of chol(Kuu) back to the kernel and the inducing patches."""
+    """Pull the gradient of chol(Kuu) back to the kernel and the inducing patches."""
     kernel = copy.deepcopy(term.kernel).double()
     inducing = term.inducing.detach().double().requires_grad_()
     with torch.enable_grad():

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from gcgp._runtime.checkpoint import Checkpoint
-from gcgp._runtime.processes import ALONE, Ranks
+from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 from gcgp.inference.features import Chunk
 from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.posterior import Posterior
@@ -42,7 +42,7 @@ class FeatureDataset:
     features: Float[Tensor, "N M"]
     residual: Float[Tensor, "N"]
     targets: Num[Tensor, "N"]
-    ranks: Ranks = ALONE
+    processes: ProcessGroup = SINGLE_PROCESS
     first: int = 0
     """Number of the first signal, where several processes have some each."""
 
@@ -53,7 +53,7 @@ class FeatureDataset:
         targets: Num[Tensor, "N"],
         dtype: torch.dtype,
         memory: int,
-        ranks: Ranks = ALONE,
+        processes: ProcessGroup = SINGLE_PROCESS,
         first: int = 0,
     ) -> FeatureDataset:
         """Room for features to be filled in; beyond `memory` bytes in a file without a name."""
@@ -65,7 +65,7 @@ class FeatureDataset:
             features = torch.from_numpy(mapped)
         else:
             features = torch.zeros(count, size, dtype=dtype)
-        return cls(features, torch.zeros(count, dtype=torch.float64), targets, ranks, first)
+        return cls(features, torch.zeros(count, dtype=torch.float64), targets, processes, first)
 
     def fill(self, chunk: Chunk) -> None:
         """Put the features of a run of signals in their place."""
@@ -81,7 +81,7 @@ class FeatureDataset:
 
     def total(self, tensor: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """The sum over all processes, in place."""
-        self.ranks.total(tensor)
+        self.processes.sum(tensor)
         return tensor
 
     def own(self, numbers: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
@@ -205,7 +205,7 @@ class NaturalGradientAscent:
         size = self.observed.total(away.square().sum(dim=(1, 2), keepdim=True)).sqrt().clamp_min(1e-300)
         columns = torch.cat([(turns / size).flatten(1), (away / size).flatten()[None]]).T
         # Least squares over the signals of all processes: their triangular factors say as much as they do.
-        factors = self.observed.ranks.joined(torch.linalg.qr(columns, mode="r").R)
+        factors = self.observed.processes.concatenate(torch.linalg.qr(columns, mode="r").R)
         weights = torch.linalg.lstsq(factors[:, :-1], factors[:, -1:], driver="gelsd").solution
         return here + away - torch.tensordot(weights[:, 0], steps + turns, dims=1)
 
@@ -228,7 +228,7 @@ def natural_steps(
     tolerance: float = TOLERANCE,
     tell: Callable[[Fit], None] = lambda fit: None,
 ) -> Fit:
-    """NaturalGradientAscent the bound from a fit, until a step gains less than `tolerance` nats a signal."""
+    """Maximize the bound from a fit, until a step gains less than `tolerance` nats a signal."""
     maximize = NaturalGradientAscent(fit, observed, likelihood)
     for _ in range(max_iter):
         gain = maximize.advance()
@@ -344,11 +344,11 @@ def _resumed(
         if gain:
             bounds.append(maximize.fit.bound / observed.count)
             tell(bounds[-1])
-        if checkpoint is not None and (done or observed.ranks.first_says(checkpoint.due(stage))):
+        if checkpoint is not None and (done or observed.processes.broadcast_flag(checkpoint.due(stage))):
             past = torch.stack([torch.stack(pair) for pair in maximize.past])[: 0 if done else MEMORY]
             state = {
-                "sites": observed.ranks.joined(maximize.fit.sites.stacked(), 1),
-                "past": observed.ranks.joined(past, 3),
+                "sites": observed.processes.concatenate(maximize.fit.sites.stacked(), 1),
+                "past": observed.processes.concatenate(past, 3),
                 "step": torch.tensor(maximize.step, dtype=torch.float64),
                 "bounds": torch.tensor(bounds, dtype=torch.float64),
                 "done": torch.tensor(done),

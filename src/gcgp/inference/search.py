@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gcgp._runtime.processes import Ranks
+from gcgp._runtime.processes import ProcessGroup
 
 SearchPoint = tuple[float, ...]
 Likelihood = TypeVar("Likelihood")
@@ -31,13 +31,13 @@ class ScoringBatch:
     """In regression."""
 
     @classmethod
-    def concatenate(cls, parts: Sequence[ScoringBatch], ranks: Ranks, size: int) -> ScoringBatch:
+    def concatenate(cls, parts: Sequence[ScoringBatch], processes: ProcessGroup, size: int) -> ScoringBatch:
         """All signals of all parts of all processes, in order; `size` is that of the features."""
         none = torch.zeros(0, dtype=torch.float64)
         empty = cls(none.reshape(0, size), none, none, none.long(), none)
         names = [field.name for field in fields(cls)]
         columns = (torch.cat([getattr(part, name) for part in (empty, *parts)]) for name in names)
-        return cls(*map(ranks.joined, columns))
+        return cls(*map(processes.joined, columns))
 
     def of(self, chosen: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> ScoringBatch:
         """The chosen signals alone."""

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp._runtime.processes import Ranks
+from gcgp._runtime.processes import ProcessGroup
 
 POWERS = 2
 """Steps of subspace iteration."""
@@ -67,9 +67,9 @@ class Statistics:
             self.residual[g] += residual[member].sum()
             self.count[g] += len(rows)
 
-    def total(self, ranks: Ranks) -> None:
+    def total(self, processes: ProcessGroup) -> None:
         """Become the sums over the signals of all processes."""
-        ranks.total(self.gram, self.cross, self.squares, self.residual, self.count)
+        processes.sum(self.gram, self.cross, self.squares, self.residual, self.count)
 
     def without(self, part: Statistics) -> Statistics:
         """Those of the signals that are not in the part."""

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from gcgp._runtime.checkpoint import Checkpoint
-from gcgp._runtime.processes import ALONE, Ranks
+from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 from gcgp.domain import Signals
 from gcgp.inference.cholesky import FactorizationError
 from gcgp.inference.features import RUN_BYTES, Features
@@ -208,7 +208,7 @@ def adam(
     history: History,
     checkpoint: Checkpoint | None = None,
     tell: Callable[[int], None] = lambda step: None,
-    ranks: Ranks = ALONE,
+    processes: ProcessGroup = SINGLE_PROCESS,
     first: int = 0,
     count: int | None = None,
     log_prior: Callable[[], Tensor] = lambda: torch.zeros(()),
@@ -256,7 +256,7 @@ def adam(
                 targets,
                 mine,
                 scale,
-                divergence=ranks.rank == 0,
+                divergence=processes.rank == 0,
                 log_prior=log_prior,
             )
 
@@ -272,7 +272,7 @@ def adam(
             value = torch.tensor(bound(), dtype=torch.float64)
         factored = x.detach().clone()
         x.grad = torch.from_numpy(parameters.gradient(x.detach().numpy()))
-        ranks.total(value, *(_gradient(leaf) for leaf in leaves))
+        processes.sum(value, *(_gradient(leaf) for leaf in leaves))
         optimizer.step()
         with torch.no_grad():
             x.clamp_(low, high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from gcgp._runtime.processes import Ranks
+from gcgp._runtime.processes import ProcessGroup
 from gcgp.domain import Signals
 from gcgp.patches.convolution import chart_rows, runs
 
@@ -16,18 +16,18 @@ DIGITS = 9
 
 
 def content_order(
-    signals: Signals, targets: Float[np.ndarray, "N"], ranks: Ranks, seed: int
+    signals: Signals, targets: Float[np.ndarray, "N"], processes: ProcessGroup, seed: int
 ) -> Int[np.ndarray, "N"]:
     """The numbers of all signals of all processes, sorted by a key of their content, then by target.
 
     The key is a sum over vertices of a random function of values, position and neighbors, so it does not
     depend on the numbering of vertices. Signals are those of this process, targets those of all.
     """
-    keys = np.concatenate(ranks.gathered(_keys(signals, _channel_units(signals, ranks), seed)))
+    keys = np.concatenate(processes.gather(_keys(signals, _channel_units(signals, processes), seed)))
     return np.lexsort((targets, np.round(keys, DIGITS)))
 
 
-def _channel_units(signals: Signals, ranks: Ranks) -> Float[np.ndarray, "channels"]:
+def _channel_units(signals: Signals, processes: ProcessGroup) -> Float[np.ndarray, "channels"]:
     """The geometric mean of the magnitudes of each channel's values that are not zero."""
     logarithms, counts = np.zeros(signals.channels), np.zeros(signals.channels)
     for start in range(0, len(signals.values), VERTICES_AT_ONCE):
@@ -35,7 +35,7 @@ def _channel_units(signals: Signals, ranks: Ranks) -> Float[np.ndarray, "channel
         present = magnitudes > 0
         logarithms += np.log(magnitudes, where=present, out=np.zeros_like(magnitudes)).sum(axis=0)
         counts += present.sum(axis=0)
-    sums = np.sum(ranks.gathered(np.stack([logarithms, counts])), axis=0)
+    sums = np.sum(processes.gather(np.stack([logarithms, counts])), axis=0)
     return np.exp(sums[0] / np.maximum(sums[1], 1))
 
 

@@ -308,7 +308,7 @@ def _climbed(state: State, task: LearnConfig, trial: Signals, attempt: int) -> t
         None if task.by_bound else Scored(scored, task.softmax_draws),
         task.diagonal_draws,
         seed=int(task.job.rng.integers(2**31)),
-        ranks=task.job.ranks,
+        processes=task.job.processes,
         first=task.job.first,
         count=task.job.count,
     )

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp._runtime.processes import ALONE, Ranks
+from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 from gcgp.domain import Chart, Signals, Stencil
 from gcgp.inference.features import RUN_BYTES, Chunk, Features, Term
 from gcgp.inference.parameters import Parameters, log_priors
@@ -93,7 +93,7 @@ class Objective:
     draws: int | None = None
     """Patches drawn for the prior variance of large signals, always the same ones."""
     seed: int = 0
-    ranks: Ranks = ALONE
+    processes: ProcessGroup = SINGLE_PROCESS
     first: int = 0
     """Number of the first signal, where several processes have some each."""
     count: int | None = None
@@ -128,10 +128,10 @@ class Objective:
         for anchored, leaf in zip(inducing, leaves, strict=True):
             if anchored.requires_grad and leaf.grad is not None:
                 anchored.backward(leaf.grad)
-        if self.ranks.rank > 0:  # what all processes have found alike counts once
+        if self.processes.rank > 0:  # what all processes have found alike counts once
             self.log_noise.grad = self.log_variance.grad = None
         gradient = torch.from_numpy(self.parameters.gradient(x))
-        self.ranks.total(gradient)
+        self.processes.sum(gradient)
         return value, gradient.numpy()
 
     def value(self, x: Float[np.ndarray, "k"]) -> float:
@@ -159,7 +159,7 @@ class Objective:
         """The log priors, in nats per signal; their gradients go to the parameters of the kernels."""
         with torch.enable_grad():
             value = self._log_priors() / self._count
-        if value.requires_grad and self.ranks.rank == 0:  # what all processes have alike counts once
+        if value.requires_grad and self.processes.rank == 0:  # what all processes have alike counts once
             value.backward()
         return float(value.detach())
 
@@ -223,10 +223,10 @@ class Objective:
                 assert chunk.diagonal is not None
                 whole = ScoringBatch(chunk.features, chunk.unexplained, chunk.diagonal, group, targets)
                 kept.append(whole.of(inside))
-        statistics.total(self.ranks)
+        statistics.total(self.processes)
         if self.scored is None:
             return statistics, None
-        return statistics, ScoringBatch.concatenate(kept, self.ranks, self.features.size)
+        return statistics, ScoringBatch.concatenate(kept, self.processes, self.features.size)
 
     def _scored_in(self, run: slice) -> tuple[Int[Tensor, "m"], slice]:
         """Which signals of a run are scored, and their places among all that are."""
@@ -285,7 +285,7 @@ class Objective:
         return float(value.detach()), result
 
     def _pull(self, chunk: Chunk, sensitivity: Sensitivity) -> None:
-        """RefinementConfig the sensitivities of the sums back through the features of one run of signals."""
+        """Pull the sensitivities of the sums back through the features of one run of signals."""
         run, phi = chunk.run, chunk.features
         with torch.enable_grad():
             group, targets = self.group[run], self.targets[run]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -13,6 +11,7 @@ from scipy.optimize import minimize
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from gcgp._runtime.checkpoint import Checkpoint
+from gcgp._runtime.history import History
 from gcgp.inference.cholesky import FactorizationError
 
 OPTIMIZERS = ("l-bfgs", "adam")
@@ -23,32 +22,6 @@ MOST_TRIES = 8
 """Points along one direction: rounding may leave nothing to gain there."""
 
 Function = Callable[[Float[np.ndarray, "k"]], tuple[float, Float[np.ndarray, "k"]]]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One iteration: its number, stage, objective (nats a signal), and seconds since the start."""
-
-    iteration: int
-    stage: str
-    value: float
-    seconds: float
-
-
-@dataclass
-class History:
-    """The steps that were taken, and who is told of each. Within a stage values never fall."""
-
-    stage: str = ""
-    tell: Callable[[Step], None] = lambda step: None
-    steps: list[Step] = field(default_factory=list)
-    started: float = field(default_factory=time.perf_counter)
-
-    def add(self, value: float) -> None:
-        """Note one more iteration."""
-        step = Step(len(self.steps), self.stage, value, time.perf_counter() - self.started)
-        self.steps.append(step)
-        self.tell(step)
 
 
 class _Enough(Exception):

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp._runtime.processes import ALONE, Ranks
+from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 from gcgp.inference import Features, Statistics, Term
 from gcgp.inference.dirichlet import COARSE_STEPS, START
 from gcgp.inference.features import CPU, RUN_BYTES, Chunk
@@ -112,10 +112,10 @@ class TrialLoss:
         count: int,
         method: str,
         choose: Callable[
-            [Statistics, ScoringBatch, SearchPoint, Sequence[SearchPoint], Ranks], SelectedModel[Any]
+            [Statistics, ScoringBatch, SearchPoint, Sequence[SearchPoint], ProcessGroup], SelectedModel[Any]
         ],
         rng: np.random.Generator,
-        ranks: Ranks = ALONE,
+        processes: ProcessGroup = SINGLE_PROCESS,
         device: torch.device = CPU,
         progress: Callable[[int], None] = lambda done: None,
         constant: float = 0.0,
@@ -126,7 +126,7 @@ class TrialLoss:
         self.count = count
         self.method = method
         self.choose = choose
-        self.ranks = ranks
+        self.processes = processes
         """Processes that all have the trial signals, and take a part of the work each."""
         self.device = device
         """Where kernels are summed."""
@@ -166,15 +166,15 @@ class TrialLoss:
             if id(draft) not in self.inducing:
                 self.inducing[id(draft)] = draft, draft.inducing(own, self.count, self.method, self.rng)
             terms.append(draft.term(own, self.inducing[id(draft)][1]))
-        mine = self.ranks.share(len(self.labels))
+        mine = self.processes.share(len(self.labels))
         chunk = self._features(terms, drafts, mine)
         statistics = Statistics.empty(self.groups, chunk.features.shape[1])
         statistics.add(chunk.features, self.labels[mine], self.targets[mine], chunk.unexplained)
-        statistics.total(self.ranks)
+        statistics.total(self.processes)
         here = sample_of([chunk], self.labels[mine], self.targets[mine])
-        sample = ScoringBatch.concatenate([here], self.ranks, chunk.features.shape[1])
+        sample = ScoringBatch.concatenate([here], self.processes, chunk.features.shape[1])
         sample = sample.of(torch.arange(drafts[0].scored))
-        self.choice = self.choose(statistics, sample, self.last, COARSE_STEPS, self.ranks)
+        self.choice = self.choose(statistics, sample, self.last, COARSE_STEPS, self.processes)
         self.last = self.choice.at or START
         self.progress(1)
         return statistics, sample, self.choice

@@ -211,7 +211,7 @@ def fit_svgp(
         history=job.history,
         checkpoint=job.checkpoint,
         tell=tell,
-        ranks=job.ranks,
+        processes=job.processes,
         first=job.first,
         count=job.count,
         log_prior=lambda: log_priors([term.kernel for term, _ in loose]),
