@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse
 import torch
 
+from gcgp._runtime.arrays import as_array
 from gcgp.domain import Signals
-from gcgp.domain.reading import as_array
 from gcgp.estimators.validation import as_signals, labels_of
 
 TRIANGLE = [[0, 1], [1, 2], [2, 0]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gcgp.domain.reading import as_array, as_list
+from gcgp._runtime.arrays import as_array, as_list
 from gcgp.mesh.mesh import Mesh
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
+from gcgp._runtime.arrays import as_array, as_list, plain_array
 from gcgp.domain.graphs import Graphs
-from gcgp.domain.reading import as_array, as_list, plain_array
 
 if TYPE_CHECKING:
     from gcgp.domain.signals import Signals

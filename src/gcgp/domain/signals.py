@@ -9,11 +9,12 @@ from typing import Any, Literal, overload
 import numpy as np
 from jaxtyping import Float, Int
 
+from gcgp._runtime.arrays import as_array
 from gcgp.domain.adapters import as_meshes
 from gcgp.domain.base import Domains
 from gcgp.domain.graphs import take_segments
 from gcgp.domain.grids import Grids
-from gcgp.domain.reading import Numbers, as_array, as_channels, as_graphs, as_images, as_items, check_finite
+from gcgp.domain.reading import Numbers, as_channels, as_graphs, as_images, as_items, check_finite
 
 
 @dataclass(frozen=True, eq=False)

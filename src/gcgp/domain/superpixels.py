@@ -6,9 +6,9 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import ArrayLike
 
+from gcgp._runtime.arrays import as_array
 from gcgp._runtime.fork import parallel_njit
 from gcgp.domain.graphs import Graphs
-from gcgp.domain.reading import as_array
 from gcgp.domain.signals import Signals
 
 

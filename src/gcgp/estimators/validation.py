@@ -12,10 +12,10 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from gcgp._runtime.arrays import as_list, is_missing, plain_array
 from gcgp.domain import Graphs, Signals
 from gcgp.domain.adapters import is_mesh, is_networkx
 from gcgp.domain.pyg import is_pyg
-from gcgp.domain.reading import as_list, is_missing, plain_array
 
 NO_VALUES = (
     "X: got meshes, which have no values on their vertices; put a descriptor before the estimator, as in "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from gcgp.domain.reading import as_array
+from gcgp._runtime.arrays import as_array
 
 if TYPE_CHECKING:
     from gcgp.mesh.geodesics.tables import Surface
