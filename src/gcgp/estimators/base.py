@@ -1,12 +1,11 @@
-"""What classifier and regressor share: building the terms, collecting statistics, predicting."""
+"""What classifier and regressor share: the constructor, the fit, latent predictions and evidence."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -20,126 +19,176 @@ from tqdm import tqdm
 
 from gcgp._runtime.cache import digest_of
 from gcgp._runtime.checkpoint import Checkpoint
-from gcgp._runtime.errors import unknown_option
+from gcgp._runtime.errors import check_choice, check_integer, check_representable
+from gcgp._runtime.history import History, Step
+from gcgp._runtime.memory import as_bytes, runs
+from gcgp._runtime.options import resolve_option
 from gcgp._runtime.processes import ProcessGroup
-from gcgp.domain import Graphs, Grids, Signals
-from gcgp.estimators.fitting import DTYPES, Fitted, Fitting
+from gcgp.domain import Signals, as_signals
+from gcgp.estimators.evidence import VertexEvidence
+from gcgp.estimators.fit import FittedModel, fit_model
+from gcgp.estimators.options import Runtime, as_device, resolve_runtime
 from gcgp.estimators.sharding import check_shards
-from gcgp.estimators.validation import as_bytes, as_device, as_signals, check_same_graphs
-from gcgp.estimators.value_range import check_magnitudes, check_not_tiny, largest_magnitude
-from gcgp.inference import Features, Posterior, Statistics
+from gcgp.estimators.value_range import (
+    check_magnitudes,
+    check_not_tiny,
+    checked_vertex_weights,
+    largest_magnitude,
+)
+from gcgp.inference import Features, Posterior
+from gcgp.inference.context import FitContext, Progress
 from gcgp.inference.features import Chunk
-from gcgp.inference.search import ScoringBatch, SearchPoint, SelectedModel
-from gcgp.kernel.base import NAMES as KERNELS
-from gcgp.kernel.convolutional import AGGREGATES
-from gcgp.kernel.inducing import METHODS
-from gcgp.patches.convolution import runs
-from gcgp.selection.job import Job
-from gcgp.selection.learning import OBJECTIVES, names_to_learn, step_logger
-from gcgp.selection.optimizer import OPTIMIZERS, History, Step
+from gcgp.inference.likelihoods import LIKELIHOODS, Likelihood
+from gcgp.inference.method import InferenceMethod
+from gcgp.inference.methods import METHODS
+from gcgp.inference.training_set import TrainingSet
+from gcgp.kernel.inducing import METHODS as INDUCING_METHODS
+from gcgp.selection.options import (
+    Learn,
+    ModelOptions,
+    resolve_aggregate,
+    resolve_kernel,
+    resolve_learn,
+    resolve_patch,
+)
+from gcgp.weighting import Weighting
 
-FLOAT64_EVALUATIONS = 20_000_000
-"""Number of kernel values per pass up to which `dtype="auto"` means float64.
 
-Rounding of float32 can change which of two equally good models a search chooses. With few signals, where
-such ties are common, float64 takes little time.
-"""
+def resolve_inference(value: Any) -> InferenceMethod:
+    """The inference method that an estimator's argument `inference` stands for."""
+    method: InferenceMethod = resolve_option("inference", value, InferenceMethod, METHODS)
+    return method
 
 
-@dataclass(frozen=True)
-class VertexEvidence:
-    """What each vertex says for each class (or for the regression function).
-
-    Rows are the vertices of all signals, one signal after the other. `mean` and `std` are those of the
-    vertex's own share of the latent function: of g at its patch for `aggregate="sum"`, of g over the number
-    of patches for `"mean"`, and an equal share of the constant if the kernel has one. The means of a
-    signal's vertices sum to its latent mean.
-    """
-
-    mean: Float[np.ndarray, "total_vertices C"]
-    std: Float[np.ndarray, "total_vertices C"]
-    offsets: Int[np.ndarray, "signals_plus_1"]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, signal: int) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation `[V, C]` of one signal's vertices."""
-        number = range(len(self))[signal]
-        rows = slice(self.offsets[number], self.offsets[number + 1])
-        return self.mean[rows], self.std[rows]
+def resolve_likelihood(value: Any, method: InferenceMethod, task: str) -> Likelihood:
+    """The likelihood that an estimator's argument `likelihood` stands for, if the method supports it."""
+    supported = [name for name in method.likelihoods if LIKELIHOODS[name].task == task]
+    if not supported:
+        known = [n for n, m in METHODS.items() if any(LIKELIHOODS[x].task == task for x in m.likelihoods)]
+        raise ValueError(f"inference={method!r} does not support {task}; expected one of {known}")
+    if isinstance(value, str) and value == "auto":
+        return method.default_likelihood(task)
+    likelihood: Likelihood = resolve_option("likelihood", value, Likelihood, LIKELIHOODS)
+    if likelihood.name not in supported:
+        raise ValueError(
+            f"likelihood={value!r} does not work with inference={method!r}; expected one of {supported}"
+        )
+    return likelihood
 
 
 class ConvolutionalGP(BaseEstimator):
-    """What classifier and regressor share: building the terms, collecting statistics, predicting."""
+    """Base class of `GCGPClassifier` and `GCGPRegressor`."""
 
-    weighting: Any
-    chart: str
-    position: bool | float | str
-    bin_counts: bool | str
-    area_weighted: bool | str
-    pool_rotations: bool | str
-    kernel: str | Kernel
-    lengthscale: float | str
-    aggregate: str
-    vertex_weights: Any
-    n_inducing: int
-    inducing: str
-    variance: float | str
-    learn: Any
-    objective: str
-    optimizer: str
-    max_iter: int
-    verbose: bool
-    inference: str
-    batch_size: int
-    learning_rate: float
-    checkpoint: Any
-    dtype: str
-    memory_limit: int | str
-    device: str
-    random_state: Any
-    progress: bool
+    task: ClassVar[str]
+    _expansions: ClassVar[dict[str, Callable[[Any], Any]]] = {
+        "patch": resolve_patch,
+        "kernel": resolve_kernel,
+        "aggregate": resolve_aggregate,
+        "inference": resolve_inference,
+        "likelihood": lambda value: resolve_option("likelihood", value, Likelihood, LIKELIHOODS),
+        "learn": lambda value: resolve_learn(value) or Learn(),
+        "runtime": resolve_runtime,
+    }
 
     features_: Features
     posterior_: Posterior
+    likelihood_: Any
     history_: list[Step]
     n_iter_: int
 
-    _likelihood: Callable[[Any], Any]
-    _likelihood_parameter: str
-    _inferences: Sequence[str]
+    def __init__(
+        self,
+        weighting: Any = "auto",
+        *,
+        chart: str = "auto",
+        patch: Any = "auto",
+        kernel: Any = "rbf",
+        aggregate: Any = "mean",
+        n_inducing: int = 750,
+        inducing: str = "k-means++",
+        likelihood: Any = "auto",
+        inference: Any = "closed-form",
+        learn: Any = None,
+        runtime: Runtime | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.weighting = weighting
+        self.chart = chart
+        self.patch = patch
+        self.kernel = kernel
+        self.aggregate = aggregate
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.likelihood = likelihood
+        self.inference = inference
+        self.learn = learn
+        self.runtime = runtime
+        self.random_state = random_state
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; `kernel__lengthscale` and the like also work where the argument is a shorthand."""
+        for key in list(params):
+            name, separator, field = key.partition("__")
+            value = params.get(name, getattr(self, name, None))
+            if not separator or hasattr(value, "set_params"):
+                continue
+            if name not in self._expansions:
+                raise ValueError(
+                    f"{key}: {name}={value!r} has no parameter {field!r}; pass an object that has"
+                )
+            expanded = self._expansions[name](value)
+            if name in params:
+                params[name] = expanded
+            else:
+                setattr(self, name, expanded)
+        return super().set_params(**params)
+
+    @property
+    def weightings_(self) -> list[Weighting]:
+        """The fitted weighting of each term."""
+        return [term.convolution.weighting for term in self._fitted_features().terms]
+
+    @property
+    def kernels_(self) -> list[Kernel]:
+        """The fitted kernel between patches of each term; `variance_` multiplies it."""
+        return [term.kernel.base for term in self._fitted_features().terms]
+
+    def _fitted_features(self) -> Features:
+        if "features_" not in self.__dict__:
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+        return self.features_
 
     def predict_latent(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Posterior mean `[N, C]` of the latent functions and, if asked for, their standard deviation.
+        """Posterior mean `[N, C]` of the latent functions and, if requested, their standard deviation.
 
-        These are the moments that predictions are made of. With `inference="refined"` the means have been
-        moved, and the standard deviations are those of the closed form.
+        Predictions are computed from these. With `inference="refined"` the standard deviations are those of
+        the closed form.
         """
         mean, variance = self._latent(self._input(X), diagonal=return_std)
         return (mean.numpy(), variance.sqrt().numpy()) if return_std else mean.numpy()
 
     def evidence(self, X: Any) -> VertexEvidence:
-        """What every vertex contributes to every latent function, with its standard deviation.
+        """The contribution of every vertex to every latent function, with its standard deviation.
 
-        The means of a signal's vertices sum to its latent mean. With `inference="refined"` the standard
+        The means of the vertices of a signal sum to its latent mean. With `inference="refined"` the standard
         deviations are those of the closed form.
         """
-        signals = self._input(X)
+        signals, features = self._input(X), self.features_
+        memory = as_bytes(resolve_runtime(self.runtime).memory_limit)
+        vertex_bytes = signals.vertex_counts * features.size * 8.0 * 4
         means, deviations = [], []
-        rows = signals.vertex_counts * self.features_.size * 8.0 * 4
-        for run in runs(rows + self.features_.bytes_per_signal(signals), as_bytes(self.memory_limit)):
-            features, residual = self.features_.at_vertices(signals[run])
-            mean, variance = self.posterior_.predict(features, residual)
-            numbers = np.arange(run.start, run.stop)
-            check_finite_latents(mean, variance, np.repeat(numbers, signals.vertex_counts[run]))
+        for run in runs(vertex_bytes + features.bytes_per_signal(signals), memory):
+            mean, variance = self.posterior_.predict(*features.at_vertices(signals[run]))
+            indices = np.arange(run.start, run.stop)
+            check_finite_latents(mean, variance, np.repeat(indices, signals.vertex_counts[run]))
             means.append(mean.numpy())
             deviations.append(variance.sqrt().numpy())
-        return VertexEvidence(np.concatenate(means), np.concatenate(deviations), signals.offsets)
+        shapes = [signals.domains.vertex_shape(int(domain)) for domain in signals.domain_of]
+        return VertexEvidence(np.concatenate(means), np.concatenate(deviations), signals.offsets, shapes)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file; `gcgp.load` reads it. An existing file is replaced whole."""
-        from gcgp.io.model_file import save
+        """Write the fitted model to one file, which `gcgp.load` reads; an existing file is replaced."""
+        from gcgp.estimators.persistence import save
 
         check_is_fitted(self, "posterior_")
         save(self, path)
@@ -150,84 +199,52 @@ class ConvolutionalGP(BaseEstimator):
         tags.input_tags.three_d_array = True
         return tags
 
-    def _choose(
-        self,
-        statistics: Statistics,
-        sample: ScoringBatch,
-        start: SearchPoint,
-        steps: Sequence[SearchPoint],
-        processes: ProcessGroup,
-    ) -> SelectedModel[Any]:
-        """The likelihood and GP variance that fit best."""
-        raise NotImplementedError
-
-    def _validate_options(self) -> None:
-        for name, value, known in (
-            ("aggregate", self.aggregate, AGGREGATES),
-            ("inducing", self.inducing, METHODS),
-            ("dtype", self.dtype, ("auto", *DTYPES)),
-            ("objective", self.objective, OBJECTIVES),
-            ("optimizer", self.optimizer, (*OPTIMIZERS, "paper")),
-            ("inference", self.inference, self._inferences),
-        ):
-            if not isinstance(value, str) or value not in known:
-                raise unknown_option(name, value, known)
-        named = isinstance(self.kernel, str) and self.kernel in KERNELS
-        if not named and not isinstance(self.kernel, Kernel):
-            raise unknown_option("kernel", self.kernel, (*KERNELS, "any gpytorch.kernels.Kernel"))
-        if self.optimizer == "paper" and self.inference != "variational":
-            raise ValueError("optimizer='paper' is a way of variational inference: inference='variational'")
-        if self.checkpoint is not None and not isinstance(self.random_state, (int, np.integer)):
+    def _resolve_options(self) -> tuple[ModelOptions, Runtime]:
+        """All constructor arguments, validated."""
+        runtime, learn = resolve_runtime(self.runtime), resolve_learn(self.learn)
+        method = resolve_inference(self.inference)
+        check_choice("inducing", self.inducing, INDUCING_METHODS)
+        check_integer("n_inducing", self.n_inducing)
+        options = ModelOptions(
+            self.weighting,
+            self.chart,
+            resolve_patch(self.patch),
+            resolve_kernel(self.kernel),
+            resolve_aggregate(self.aggregate),
+            int(self.n_inducing),
+            self.inducing,
+            resolve_likelihood(self.likelihood, method, self.task),
+            method,
+            learn,
+        )
+        check_representable("lengthscale", options.kernel.lengthscale, runtime.dtype)
+        check_representable("position", options.patch.position, runtime.dtype)
+        if learn is not None and method.learns_jointly:
+            changed = set(learn.get_params()) - {"parameters"}
+            ignored = [name for name in changed if getattr(learn, name) != getattr(Learn(), name)]
+            if ignored:
+                raise ValueError(
+                    f"learn={learn!r}: {sorted(ignored)[0]} has no effect with inference={method!r}, "
+                    "which learns the parameters itself"
+                )
+        if runtime.checkpoint is not None and not isinstance(self.random_state, (int, np.integer)):
             raise ValueError(
-                f"random_state={self.random_state!r}: with a checkpoint it must be a whole number, "
-                "so that a fit begun again draws the same"
+                f"random_state={self.random_state!r}: with a checkpoint it must be an integer, "
+                "so that a resumed fit draws the same random numbers"
             )
-        if self.checkpoint is not None and not Path(self.checkpoint).absolute().parent.is_dir():
-            raise ValueError(f"checkpoint={str(self.checkpoint)!r}: there is no such folder")
-        if isinstance(self.learning_rate, str):
-            raise ValueError(f"learning_rate={self.learning_rate!r}: expected a positive number")
-        check_positive("learning_rate", self.learning_rate)
-        for name in ("n_inducing", "max_iter", "batch_size"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
-        names_to_learn(self.learn, self._likelihood_parameter)
-        for name in ("lengthscale", "variance"):
-            check_positive(name, getattr(self, name))
-        if not isinstance(self.position, (bool, np.bool_)):
-            check_positive("position", self.position)
-        for name in ("lengthscale", "position"):
-            check_representable(name, getattr(self, name), self.dtype)
-        for name in ("bin_counts", "area_weighted", "pool_rotations"):
-            value = getattr(self, name)
-            if not isinstance(value, (str, int, np.bool_)) or value not in (True, False, "auto"):
-                raise unknown_option(name, getattr(self, name), ("auto", "True", "False"))
-        as_bytes(self.memory_limit)
-        as_device(self.device)
+        return options, runtime
 
     def _input(self, X: Any) -> Signals:
         """Signals to predict, checked against those of training."""
         check_is_fitted(self, "posterior_")
         signals = as_signals(X)
-        if type(signals.domains).__name__ != self.domain_:
-            raise ValueError(
-                f"X: signals on {type(signals.domains).__name__.lower()}, "
-                f"but training had {self.domain_.lower()}"
-            )
-        if signals.channels != self.channels_:
-            raise ValueError(f"X: {signals.channels} channels, but training had {self.channels_}")
-        if isinstance(signals.domains, Graphs):
-            paths = any(term.convolution.chart == "path" for term in self.features_.terms)
-            check_same_graphs(signals.domains, self.n_coordinates_, self.edge_lengths_ if paths else None)
+        domain = type(signals.domains).__name__
+        if domain != self.domain_:
+            raise ValueError(f"X: signals on {domain.lower()}, but training had {self.domain_.lower()}")
+        if signals.channels != self.n_features_in_:
+            raise ValueError(f"X: {signals.channels} channels, but training had {self.n_features_in_}")
+        signals.domains.check_signature(self.domain_signature_, signals.domain_of)
         check_magnitudes(signals, self.largest_value_)
-        if self.image_shape_ is not None and isinstance(signals.domains, Grids):
-            wrong = np.flatnonzero((signals.domains.shapes != self.image_shape_).any(axis=1))
-            if len(wrong):
-                n = int(np.argmax(signals.domain_of == wrong[0]))
-                raise ValueError(
-                    f"X: image {n} has shape {signals.domains.shapes[wrong[0]].tolist()}, but training had "
-                    f"{list(self.image_shape_)}, which matters with position or vertex_weights"
-                )
         return signals
 
     def _fit(
@@ -237,81 +254,84 @@ class ConvolutionalGP(BaseEstimator):
         targets: Float[np.ndarray, "N"],
         groups: int,
         processes: ProcessGroup,
-    ) -> Fitted:
-        """Build the terms, collect the statistics of all signals, and choose likelihood and variance.
+    ) -> FittedModel:
+        """Fit the model and set the attributes that classifier and regressor share.
 
-        `group` says to which of the `groups` a signal belongs: its class, or 0 in regression. Signals are
-        those of this process, group and targets those of all.
+        `group` is the class of each signal, or 0 in regression. Signals are those of this process, group and
+        targets those of all processes.
         """
-        if self.vertex_weights is not None and len(signals.domains) > 1:
+        options, runtime = self._resolve_options()
+        weights = options.aggregate.vertex_weights
+        if weights is not None and len(signals.domains) > 1:
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
-            raise ValueError(f"signal {n}: not on the domain of signal 0, as vertex_weights need it to be")
-        largest_value = largest_magnitude(self.dtype)
+            raise ValueError(f"signal {n}: not on the domain of signal 0, which vertex_weights require")
+        largest_value = largest_magnitude(runtime.dtype)
         check_magnitudes(signals, largest_value)
-        check_not_tiny(signals, self.dtype)
-        name = check_shards(self.get_params(deep=False), signals, processes)
+        check_not_tiny(signals, runtime.dtype)
+        fit_digest = check_shards(self.get_params(deep=False), runtime, signals, processes)
         seeds = processes.gather(check_random_state(self.random_state).randint(2**31, size=4))[0]
         checkpoint = None
-        if self.checkpoint is not None:
-            checkpoint = Checkpoint(self.checkpoint, digest_of([name, group, targets]), processes=processes)
-        count = len(group)
+        if runtime.checkpoint is not None:
+            digest = digest_of([fit_digest, group, targets])
+            checkpoint = Checkpoint(runtime.checkpoint, digest, processes=processes)
         first = sum(processes.gather(len(signals))[: processes.rank])
-        own = slice(first, first + len(signals))
-        job = Job(
+        local = slice(first, first + len(signals))
+        data = TrainingSet(
             signals,
-            torch.from_numpy(group[own]),
-            torch.from_numpy(targets[own]),
+            torch.from_numpy(group[local]),
+            torch.from_numpy(targets[local]),
             groups,
-            as_bytes(self.memory_limit),
-            np.random.default_rng(seeds),
-            History(tell=step_logger(self.verbose and processes.rank == 0)),
-            checkpoint,
             processes,
             first,
-            count,
-            as_device(self.device),
-            self._resolved_dtype(len(signals.values), processes),
+            len(group),
         )
+        evaluations = sum(processes.gather(len(signals.values))) * options.n_inducing
+        dtype = runtime.torch_dtype(evaluations)
+        vertex_weights = None if weights is None else checked_vertex_weights(weights, dtype)
         with self._bar(len(signals), shown=processes.rank == 0) as bar:
-            fitted = Fitting(self, job, bar).run()
-        self.features_, self.posterior_, self.bound_ = fitted.features, fitted.posterior, fitted.bound
-        self.variance_ = float(fitted.posterior.variance)
-        if fitted.start_weightings is not None:
-            self.start_weightings_ = fitted.start_weightings
-        self.history_ = job.history.steps
-        self.n_iter_ = max(1, len(self.history_))
-        self.domain_ = type(signals.domains).__name__
-        self.channels_ = signals.channels
+            context = FitContext(
+                np.random.default_rng(seeds),
+                as_bytes(runtime.memory_limit),
+                dtype,
+                as_device(runtime.device),
+                History(log=processes.rank == 0),
+                checkpoint,
+                Progress(bar),
+            )
+            fitted = fit_model(data, options, vertex_weights, context)
+        self._set_fitted(fitted, signals, context.history)
         self.largest_value_ = largest_value
-        self.constant_ = fitted.features.constant
-        self.n_coordinates_, self.edge_lengths_ = 0, False
-        if isinstance(signals.domains, Graphs):
-            self.n_coordinates_ = signals.domains.dimensions
-            self.edge_lengths_ = signals.domains.edge_lengths is not None
-        fixed = self.vertex_weights is not None or self.features_.terms[0].convolution.position
-        self.image_shape_ = None
-        if fixed and isinstance(signals.domains, Grids) and len(signals.domains) == 1:
-            self.image_shape_ = tuple(signals.domains.shapes[0].tolist())
         return fitted
 
-    def _resolved_dtype(self, vertices: int, processes: ProcessGroup) -> torch.dtype:
-        """The dtype of patches and kernels: float64 where that costs little."""
-        evaluations = sum(processes.gather(vertices)) * int(self.n_inducing)
-        if self.dtype == "auto":
-            return torch.float64 if evaluations <= FLOAT64_EVALUATIONS else torch.float32
-        return DTYPES[self.dtype]
+    def _set_fitted(self, fitted: FittedModel, signals: Signals, history: History) -> None:
+        result = fitted.inference
+        self.features_, self.posterior_, self.bound_ = result.features, result.posterior, result.bound
+        self.likelihood_ = result.likelihood
+        self.variance_ = float(result.posterior.variance)
+        self.constant_ = result.features.constant
+        if fitted.start_weightings is not None:
+            self.start_weightings_ = list(fitted.start_weightings)
+        elif hasattr(self, "start_weightings_"):
+            del self.start_weightings_
+        self.history_ = history.steps
+        self.n_iter_ = max(1, len(self.history_))
+        self.n_features_in_ = signals.channels
+        self.domain_ = type(signals.domains).__name__
+        convolution, kernel = result.features.terms[0].convolution, result.features.terms[0].kernel
+        fixed_vertices = kernel.vertex_weights is not None or convolution.position
+        self.domain_signature_ = signals.domains.signature([convolution.chart], fixed_vertices)
 
     def _chunks(self, signals: Signals, diagonal: bool) -> Iterator[Chunk]:
         with self._bar(len(signals)) as bar:
             bar.set_description("predicting")
-            features = replace(self.features_, device=as_device(self.device))
+            features = replace(self.features_, device=as_device(resolve_runtime(self.runtime).device))
             yield from features.chunks(signals, diagonal=diagonal, progress=bar.update)
 
     @torch.no_grad()
     def _latent(
         self, signals: Signals, diagonal: bool = True
     ) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
-        """Posterior means and variances; without the diagonal the variances are left at zero."""
+        """Posterior means and variances; without the diagonal the variances are zero."""
         means, variances = [], []
         for chunk in self._chunks(signals, diagonal):
             if diagonal:
@@ -326,7 +346,7 @@ class ConvolutionalGP(BaseEstimator):
 
     def _bar(self, total: int, shown: bool = True) -> Any:
         """A bar on a terminal, nothing in a pipe; it appears once the work takes longer than a second."""
-        shown = shown and self.progress
+        shown = shown and bool(resolve_runtime(self.runtime).progress)
         return tqdm(total=total, unit=" signals", delay=1, disable=None if shown else True)
 
 
@@ -341,24 +361,3 @@ def check_finite_latents(
             f"X: signal {signals[n]}: the latent mean is {mean[n].tolist()} and its variance "
             f"{variance[n].tolist()}; the kernel cannot be evaluated at these values"
         )
-
-
-def check_representable(name: str, value: Any, dtype: str) -> None:
-    """Raise unless a number is within the range of the dtype (for "auto", of float32)."""
-    if isinstance(value, (str, bool, np.bool_)):
-        return
-    limits = np.finfo("float32" if dtype == "auto" else dtype)
-    if not float(limits.tiny) <= float(value) <= float(limits.max):
-        raise ValueError(
-            f"{name}={value!r}: expected a number from {limits.tiny:.3g} to {limits.max:.3g}, "
-            f"the range of dtype={dtype!r}"
-        )
-
-
-def check_positive(name: str, value: Any) -> None:
-    """Raise unless the option is `"auto"` or a positive number."""
-    if value == "auto" and isinstance(value, str):
-        return
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not number or not 0 < value <= sys.float_info.max:  # integers may be larger than any float
-        raise ValueError(f"{name}={value!r}: expected 'auto' or a positive number")

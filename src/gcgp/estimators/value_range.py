@@ -1,4 +1,4 @@
-"""Values whose squares the model's numbers cannot hold are refused before anything is computed."""
+"""Checks that the squares of values, positions, targets and weights neither overflow nor underflow."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from gcgp.domain import Signals
 from gcgp.domain.reading import as_float64
 
-LARGEST_WEIGHT = 1e15
-"""Of a vertex: prior variances are sums of products of weights, also in float32."""
+MAX_VERTEX_WEIGHT = 1e15
+"""Prior variances are sums of products of vertex weights, also in float32."""
 
 
 def largest_magnitude(dtype: str) -> float:
-    """The largest value whose square is finite; "auto" accepts what float32 does, whatever it chooses."""
+    """The largest value whose square is finite; for `"auto"`, in float32."""
     return float(np.sqrt(np.finfo("float32" if dtype == "auto" else dtype).max))
 
 
@@ -45,7 +45,7 @@ def check_magnitudes(signals: Signals, largest: float) -> None:
 
 
 def check_not_tiny(signals: Signals, dtype: str) -> None:
-    """Raise a ValueError if all values are so small that their squares vanish."""
+    """Raise a ValueError if all values are so small that their squares underflow."""
     least = float(np.sqrt(np.finfo("float32" if dtype == "auto" else dtype).tiny))
     largest = float(np.abs(signals.values).max())
     if 0 < largest < least:
@@ -61,29 +61,29 @@ def check_targets(targets: np.ndarray) -> None:
         centered = targets - targets.mean()
         squares = np.square(centered)
         total = squares.sum()
-    place = int(np.abs(targets).argmax())
+    index = int(np.abs(targets).argmax())
     if not np.isfinite(total):
         raise ValueError(
-            f"y[{place}] is {targets[place]:g}, whose square overflows; divide the targets by a constant"
+            f"y[{index}] is {targets[index]:g}, whose square overflows; divide the targets by a constant"
         )
     largest = float(np.abs(centered).max())
     if largest > 0 and squares.max() < np.finfo(np.float64).tiny:
         raise ValueError(
-            f"y: targets differ from their mean by {largest:g} at the most, whose square underflows; "
+            f"y: targets differ from their mean by at most {largest:g}, whose square underflows; "
             "multiply the targets by a constant"
         )
 
 
 def checked_vertex_weights(weights: Any, dtype: torch.dtype) -> Float[Tensor, "vertices"]:
-    """The option `vertex_weights` as a tensor; a ValueError names the first weight that cannot be used."""
+    """`vertex_weights` as a tensor; a ValueError names the first invalid weight."""
     checked = torch.as_tensor(as_float64(weights, "fit", "vertex_weights"), dtype=dtype).reshape(-1)
     if not torch.isfinite(checked).all():
-        place = int(torch.argmin(torch.isfinite(checked).int()))
-        raise ValueError(f"vertex_weights[{place}] is {float(checked[place])}; it must be finite")
-    if (checked.abs() > LARGEST_WEIGHT).any():
-        place = int(checked.abs().argmax())
+        index = int(torch.argmin(torch.isfinite(checked).int()))
+        raise ValueError(f"vertex_weights[{index}] is {float(checked[index])}; it must be finite")
+    if (checked.abs() > MAX_VERTEX_WEIGHT).any():
+        index = int(checked.abs().argmax())
         raise ValueError(
-            f"vertex_weights[{place}] is {float(checked[place])}; it must be within ±{LARGEST_WEIGHT:g}, "
+            f"vertex_weights[{index}] is {float(checked[index])}; it must be within ±{MAX_VERTEX_WEIGHT:g}, "
             "as products of weights are summed"
         )
     if not checked.any():

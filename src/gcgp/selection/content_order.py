@@ -1,40 +1,41 @@
-"""An order of signals by what they are, so that random draws do not depend on how they were numbered."""
+"""An order of signals by their content, so that random draws do not depend on how signals are numbered."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from gcgp._runtime.memory import runs
 from gcgp._runtime.processes import ProcessGroup
 from gcgp.domain import Signals
-from gcgp.patches.convolution import chart_rows, runs
+from gcgp.patches.convolution import chart_rows
 
-VERTICES_AT_ONCE = 1 << 20
-NEIGHBOUR_ROUNDS = 3
-DIGITS = 9
+KEY_VERTICES_PER_RUN = 1 << 20
+KEY_NEIGHBOR_ROUNDS = 3
+KEY_DECIMALS = 9
 """Decimals to which keys are compared: the order of summation changes the last digits."""
 
 
 def content_order(
     signals: Signals, targets: Float[np.ndarray, "N"], processes: ProcessGroup, seed: int
 ) -> Int[np.ndarray, "N"]:
-    """The numbers of all signals of all processes, sorted by a key of their content, then by target.
+    """Indices of all signals of all processes, sorted by a key of their content, then by target.
 
     The key is a sum over vertices of a random function of values, position and neighbors, so it does not
     depend on the numbering of vertices. Signals are those of this process, targets those of all.
     """
     keys = np.concatenate(processes.gather(_keys(signals, _channel_units(signals, processes), seed)))
-    return np.lexsort((targets, np.round(keys, DIGITS)))
+    return np.lexsort((targets, np.round(keys, KEY_DECIMALS)))
 
 
 def _channel_units(signals: Signals, processes: ProcessGroup) -> Float[np.ndarray, "channels"]:
-    """The geometric mean of the magnitudes of each channel's values that are not zero."""
+    """The geometric mean of the magnitudes of the nonzero values of each channel."""
     logarithms, counts = np.zeros(signals.channels), np.zeros(signals.channels)
-    for start in range(0, len(signals.values), VERTICES_AT_ONCE):
-        magnitudes = np.abs(signals.values[start : start + VERTICES_AT_ONCE].astype(np.float64))
-        present = magnitudes > 0
-        logarithms += np.log(magnitudes, where=present, out=np.zeros_like(magnitudes)).sum(axis=0)
-        counts += present.sum(axis=0)
+    for start in range(0, len(signals.values), KEY_VERTICES_PER_RUN):
+        magnitudes = np.abs(signals.values[start : start + KEY_VERTICES_PER_RUN].astype(np.float64))
+        nonzero = magnitudes > 0
+        logarithms += np.log(magnitudes, where=nonzero, out=np.zeros_like(magnitudes)).sum(axis=0)
+        counts += nonzero.sum(axis=0)
     sums = np.sum(processes.gather(np.stack([logarithms, counts])), axis=0)
     return np.exp(sums[0] / np.maximum(sums[1], 1))
 
@@ -42,7 +43,7 @@ def _channel_units(signals: Signals, processes: ProcessGroup) -> Float[np.ndarra
 def _keys(signals: Signals, units: Float[np.ndarray, "channels"], seed: int) -> Float[np.ndarray, "N"]:
     keys = [
         _keys_of_run(signals[run], units, np.random.default_rng(seed))
-        for run in runs(signals.vertex_counts.astype(np.float64), VERTICES_AT_ONCE)
+        for run in runs(signals.vertex_counts.astype(np.float64), KEY_VERTICES_PER_RUN)
     ]
     return np.concatenate(keys)
 
@@ -55,10 +56,12 @@ def _keys_of_run(
     if positions is not None:
         phases += (positions @ rng.normal(size=positions.shape[1]))[rows]
     features = np.cos(phases)
-    neighbor_sums = getattr(signals.domains, "neighbor_sums", None)
-    if neighbor_sums is not None and len(signals.domains) == len(signals):
-        for _ in range(NEIGHBOUR_ROUNDS):
+    if len(signals.domains) == len(signals):
+        for _ in range(KEY_NEIGHBOR_ROUNDS):
             on_domains = np.empty_like(features)
             on_domains[rows] = features
-            features = np.cos(phases + neighbor_sums(on_domains)[rows])
+            sums = signals.domains.neighbor_sums(on_domains)
+            if sums is None:
+                break
+            features = np.cos(phases + sums[rows])
     return np.add.reduceat(features, signals.offsets[:-1])

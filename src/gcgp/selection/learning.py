@@ -1,17 +1,15 @@
-"""Learning the model's numbers: from the drafts of a fit to drafts with better weightings and kernels.
+"""Gradient-based learning of weightings and kernels, from the result of the lengthscale search.
 
-First, where the weighting's distances are to be learned, a search for the best common factor of all of them:
-gradients alone do not find their way out of a neighborhood that is far too small. Then climbs on the
-trial signals with few inducing patches, from there and from the radii that our own rule gives; from the
-better one on to more signals with all inducing patches, and to all signals, if these are not very many.
+First, if distances of the weighting are learned, a search for the best common factor of all of them:
+gradients alone do not leave a neighborhood that is far too small. Then optimization on the trial signals with
+few inducing patches, from there and from the default radii; from the better one on to more signals with all
+inducing patches, and to all signals if these are not too many.
 """
 
 from __future__ import annotations
 
-import copy
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,192 +21,235 @@ from torch import Tensor
 
 from gcgp._runtime.errors import unknown_option
 from gcgp.domain import Signals
+from gcgp.inference.context import FitContext
 from gcgp.inference.features import Features, Term
+from gcgp.inference.likelihoods import normal_draws
 from gcgp.inference.parameters import (
     Parameters,
     TrainableParameter,
     learnable_names,
     scalar_parameter,
-    term_parameters,
+    trainable_term,
 )
 from gcgp.inference.search import SearchPoint, pattern_search
+from gcgp.inference.training_set import TrainingSet
 from gcgp.kernel import RotationAverage
-from gcgp.selection.job import Job
-from gcgp.selection.objective import Anchors, ClosedForm, Objective, Scored
-from gcgp.selection.optimizer import Step, maximize
-from gcgp.selection.term_specs import Lengthscales, TermSpec, natural_radii
-from gcgp.selection.tuning import TrialLoss
-from gcgp.weighting import Radial, Weighting
+from gcgp.selection.lengthscales import Candidate
+from gcgp.selection.objective import Anchors, Objective, Scored
+from gcgp.selection.optimizer import maximize
+from gcgp.selection.options import Learn, ModelOptions
+from gcgp.selection.term_specs import Lengthscales, TermSpec
+from gcgp.selection.trial import Trial
+from gcgp.selection.weightings import with_default_radii
+from gcgp.weighting import Weighting
 from gcgp.weighting.base import CENTERS, WIDTHS
 
-OBJECTIVES = ("auto", "leave-one-out", "bound")
-DEFAULT = ("lengthscale", "variance", "radii", "radial_width", "along", "across", "means", "scales")
-"""What `learn=True` learns, where the model has it; beside it noise or α_ε, which no rule gives as well."""
-ZOOM_STEPS = (1.0, 0.5)
-"""log2 of the factor between two neighborhoods that are compared, first and then."""
-GIVING = 0.2
-"""Part of the trial signals that gives inducing patches; a maximize is scored on other signals."""
-MOST_SCORED = 4_000
-"""Signals that are left out in turn to score a model."""
-MOST_ZOOM = 3.0
-ROOM_TO_GROW = 1.3
-"""How much further charts reach than the bins do at the start of a maximize."""
+ZOOM_STEPS_OCTAVES = (1.0, 0.5)
+"""log2 of the factor between two neighborhood sizes that are compared, at first and then."""
+MAX_ZOOM_OCTAVES = 3.0
+INDUCING_SHARE = 0.2
+"""Share of the trial signals that give inducing patches; the objective is scored on others."""
+MAX_OBJECTIVE_SIGNALS = 4_000
+"""Signals of the leave-one-out objective."""
 MIDDLE_SIGNALS = 4_000
-"""Signals of the maximize between that on the trial signals and that on all."""
-MOST_SIGNALS = 20_000
-"""Signals of the last maximize: more take long and change little."""
-MOST_PATCHES = 2_000_000
-"""And as many signals of any maximize as have so many patches."""
-FULL_SHARE = 0.1
-"""Part of the iterations that may be spent on these at the end."""
+"""Signals of the stage between the trial signals and all signals."""
+MAX_LEARNING_SIGNALS = 20_000
+"""Signals of the last stage: more take long and change little."""
+MAX_LEARNING_PATCHES = 2_000_000
+"""A stage has at most as many signals as have this number of patches."""
+LAST_STAGE_SHARE = 0.1
+"""Share of the iterations of the last stage."""
+OBJECTIVE_PATCH_DRAWS = 128
+"""Patches drawn per signal to estimate prior variances."""
+OBJECTIVE_SOFTMAX_DRAWS = 128
+MIN_GAIN_OF_LEARNING = 0.01
+"""Learned parameters are kept if held-out signals gain this much (nats per signal)."""
 
 
 @dataclass(frozen=True)
 class LearnConfig:
-    """The signals to learn from, how they are scored, and how to maximize."""
+    """The signals to learn from, and how."""
 
-    job: Job
-    trial: Int[np.ndarray, "n"]
-    """Numbers of the trial signals, on which drafts are made; the first of them are scored."""
-    held: int
-    """So many of the first are not scored by climbs, but tell at the end whether these were worth it."""
-    likelihood: ClosedForm
-    likelihood_parameter: str
-    """`alpha` or `noise`."""
-    softmax_draws: Float[Tensor, "draws C"]
-    names: Sequence[str]
-    """What is learned."""
-    by_bound: bool
-    optimizer: str
-    max_iter: int
-    inducing: int
-    trial_inducing: int
-    method: str
-    diagonal_draws: int
+    data: TrainingSet
+    trial_rows: Int[np.ndarray, "n"]
+    """Indices of the trial signals in `data`; the first of them are scored."""
+    trial: Trial
+    options: ModelOptions
+    learn: Learn
+    held_out: int
+    """The first trial signals are not part of the objective; they decide whether learning was worthwhile."""
+    n_inducing: int
+    context: FitContext
 
-    def part(self, rows: Int[np.ndarray, "n"], inducing: int) -> LearnConfig:
-        """The task on some of the signals, of which the trial signals are the first."""
-        return replace(self, job=self.job.part(rows), trial=np.arange(len(self.trial)), inducing=inducing)
+    @property
+    def parameter(self) -> str:
+        """Name of the parameter of the closed-form likelihood."""
+        return str(self.trial.closed_form.parameter)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the parameters to learn."""
+        return self.options.free(self.learn.names(self.parameter))
+
+    def subset(self, rows: Int[np.ndarray, "n"], n_inducing: int) -> LearnConfig:
+        """The same on some of the signals, of which the trial signals are the first."""
+        trial_rows = np.arange(len(self.trial_rows))
+        return replace(self, data=self.data.subset(rows), trial_rows=trial_rows, n_inducing=n_inducing)
 
 
 @dataclass(frozen=True)
-class State:
-    """What has been learned so far."""
+class LearnedModel:
+    """Terms and hyperparameters reached so far."""
 
-    drafts: Sequence[TermSpec]
-    scales: Sequence[Lengthscales]
+    specs: Sequence[TermSpec]
+    lengthscales: Sequence[Lengthscales]
     variance: float
     noise: float
+    """Parameter of the closed-form likelihood."""
     inducing: Sequence[Float[Tensor, "M dim"]] | None = None
-    """Inducing patches that were themselves learned."""
+    """Inducing patches, if these were learned."""
 
 
-def names_to_learn(option: Any, likelihood_parameter: str) -> tuple[str, ...]:
-    """The names that the estimator's option `learn` stands for; see `check_names` for whether they exist."""
-    if option is True:
-        return (*DEFAULT, likelihood_parameter)
-    if option is False or option is None:
-        return ()
-    if not isinstance(option, Iterable):
-        raise TypeError(f"learn={option!r}: expected True, False, a name, or a list of names")
-    names = (option,) if isinstance(option, str) else tuple(option)
-    for name in names:
-        if not isinstance(name, str):
-            raise ValueError(f"learn={option!r}: {name!r} is not a name of something to learn")
-    return names
-
-
-def check_names(option: Any, state: State, likelihood_parameter: str) -> None:
+def check_names(learn: Learn, candidate: Candidate, likelihood_parameter: str) -> None:
     """Raise a ValueError that lists what can be learned if a name is not among it."""
     known = {"variance", likelihood_parameter}
-    for draft, scales in zip(state.drafts, state.scales, strict=True):
-        term = draft.term(scales, draft.trial.values[:1])
-        known |= set(learnable_names(term, draft.columns, isinstance(draft.kernel, str)))
-    if option is not True:
-        for name in names_to_learn(option, likelihood_parameter):
+    for spec, scales in zip(candidate.specs, candidate.lengthscales, strict=True):
+        term = spec.term(scales, spec.trial.values[:1])
+        known |= set(learnable_names(term, spec.columns, isinstance(spec.kernel, str)))
+    if learn.parameters is not None:
+        for name in learn.names(likelihood_parameter):
             if name not in known:
                 raise unknown_option("learn", name, tuple(sorted(known)))
 
 
-def learn(state: State, task: LearnConfig, loss: TrialLoss) -> State:
-    """Zoom, maximize on the trial signals, maximize on all; if the user interrupts, the best so far is kept."""
-    trial = task.job.everywhere(task.trial).signals
-    parts = [("trial", task.part(task.trial, task.trial_inducing), 1.0)]
-    if task.job.count > len(trial):
-        others = np.setdiff1d(np.arange(task.job.count), task.trial)
-        order = np.concatenate([task.trial, task.job.rng.permutation(others)])
-        fitting = max(len(trial), int(MOST_PATCHES / trial.vertex_counts.mean()))
-        middle, most = min(fitting, MIDDLE_SIGNALS), min(fitting, MOST_SIGNALS)
-        parts = [
-            (parts[0][0], parts[0][1], 0.5),
-            ("more", task.part(order[:middle], task.inducing), 0.5),
-        ]
-        if task.job.count <= most:
-            parts += [("all", task, FULL_SHARE)] if task.job.count > middle else []
-        elif most > middle:
-            parts.append(("most", task.part(order[:most], task.inducing), FULL_SHARE))
+def learn_model(candidate: Candidate, config: LearnConfig) -> tuple[Candidate, Sequence[Tensor] | None]:
+    """The learned candidate and its inducing patches if these were learned.
+
+    The given candidate is returned unless held-out signals are predicted better by more than chance.
+    """
+    trial, rng, history = config.trial, config.context.rng, config.context.history
+    specs, lengthscales = candidate.specs, candidate.lengthscales
+    inducing = candidate.inducing or trial.inducing(specs, lengthscales, rng)
+    result = trial.score(specs, lengthscales, inducing, candidate.start)
+    noise = float(getattr(result.selected.likelihood, config.parameter))
+    initial = LearnedModel(specs, lengthscales, result.selected.variance, noise)
+    learned, start = _optimize_in_stages(initial, config, result.next_start)
+    if learned.inducing is not None:  # a comparison with other inducing patches would not be fair
+        trial_inducing = trial.inducing(learned.specs, learned.lengthscales, rng)
+        result = trial.score(learned.specs, learned.lengthscales, trial_inducing, start)
+        return Candidate(learned.specs, learned.lengthscales, None, result.next_start), learned.inducing
+    check = replace(trial, n_inducing=int(config.options.n_inducing))
+    logs = []
+    for model in (initial, learned):
+        inducing = check.inducing(model.specs, model.lengthscales, rng)
+        result = check.score(model.specs, model.lengthscales, inducing, start)
+        start = result.next_start
+        logs.append(result.held_out_logs(config.held_out))
+    before, after = logs
+    gain = after - before
+    standard_error = float(gain.std(correction=0)) / len(gain) ** 0.5
+    better = float(gain.mean()) > max(MIN_GAIN_OF_LEARNING, standard_error)
+    history.stage = "check"
+    for values in (before, after if better else before):
+        history.add(float(values.mean()))
+    return (Candidate(learned.specs, learned.lengthscales, None, start) if better else candidate), None
+
+
+def _stages(config: LearnConfig, trial: Signals) -> list[tuple[str, LearnConfig, float]]:
+    """Display name, signals and share of the iterations of each stage."""
+    n_inducing = int(config.options.n_inducing)
+    on_trial = config.subset(config.trial_rows, config.n_inducing)
+    count = config.data.count
+    if count <= len(trial):
+        return [("trial", on_trial, 1.0)]
+    rest = np.setdiff1d(np.arange(count), config.trial_rows)
+    order = np.concatenate([config.trial_rows, config.context.rng.permutation(rest)])
+    affordable = max(len(trial), int(MAX_LEARNING_PATCHES / trial.vertex_counts.mean()))
+    middle, last = min(affordable, MIDDLE_SIGNALS), min(affordable, MAX_LEARNING_SIGNALS)
+    stages = [("trial", on_trial, 0.5), ("more", config.subset(order[:middle], n_inducing), 0.5)]
+    if count <= last:
+        if count > middle:
+            stages.append(("all", replace(config, n_inducing=n_inducing), LAST_STAGE_SHARE))
+    elif last > middle:
+        stages.append(("most", config.subset(order[:last], n_inducing), LAST_STAGE_SHARE))
+    return stages
+
+
+def _optimize_in_stages(
+    model: LearnedModel, config: LearnConfig, start: SearchPoint
+) -> tuple[LearnedModel, SearchPoint]:
+    """The best model of the last stage; if the user interrupts, the best so far.
+
+    `start` is where searches for variance and likelihood start; where the next should start is returned.
+    """
+    history = config.context.history
+    trial = config.data.gathered(config.trial_rows).signals
+    stages = _stages(config, trial)
     interrupted = False
     try:
-        starts = [state]
-        if any(name in CENTERS for name in task.names):
-            task.job.history.stage = "zoom"
-            starts = _neighborhoods(state, task, trial, loss)
-        for stage, part, share in parts:
-            iterations = max(1, round(share * task.max_iter / len(starts)))
-            climbed = []
-            for attempt, start in enumerate(starts):
-                task.job.history.stage = stage
-                after, value, interrupted = _climbed(
-                    start, replace(part, max_iter=iterations), trial, attempt
-                )
-                climbed.append((value, after))
+        initial = [model]
+        if any(name in CENTERS for name in config.names):
+            history.stage = "zoom"
+            initial, start = _neighborhoods(model, config, trial, start)
+        for number, (name, part, share) in enumerate(stages):
+            max_iter = max(1, round(share * config.learn.max_iter / len(initial)))
+            results: list[tuple[float, LearnedModel]] = []
+            for attempt, first in enumerate(initial):
+                history.stage = name
+                key = f"learn/{number}/{attempt}"
+                after, value, interrupted = _optimize(first, part, trial, max_iter, key)
+                results.append((value, after))
                 if interrupted:
                     break
-            state = max(climbed, key=lambda pair: pair[0])[1]
-            starts = [state]
+            model = max(results, key=lambda pair: pair[0])[1]
+            initial = [model]
             if interrupted:
                 break
     except KeyboardInterrupt:
         interrupted = True
     if interrupted:
-        steps = len(task.job.history.steps)
+        steps = len(history.steps)
         warnings.warn(f"learning was interrupted after {steps} steps; the best so far is kept", stacklevel=2)
-    return state
+    return model, start
 
 
-def _neighborhoods(state: State, task: LearnConfig, trial: Signals, loss: TrialLoss) -> list[State]:
-    """Weightings to start from, the best first: of the best size, and with the radii of our own rule."""
-    weightings = [draft.convolution.weighting for draft in state.drafts]
+def _neighborhoods(
+    model: LearnedModel, config: LearnConfig, trial: Signals, start: SearchPoint
+) -> tuple[list[LearnedModel], SearchPoint]:
+    """Models to start from, the best first: with the best neighborhood size, and with default radii."""
+    weightings = [spec.convolution.weighting for spec in model.specs]
     if any(weighting.zoomed(1.0) is None for weighting in weightings):
-        return [state]
+        return [model], start
+    memory, rng = config.context.memory, config.context.rng
 
-    def tried(weightings: Sequence[Weighting]) -> tuple[float, State]:
-        drafts, scales = [], []
-        for draft, own, weighting in zip(state.drafts, state.scales, weightings, strict=True):
-            drafts.append(draft.remade(weighting, trial, task.job.memory, task.job.rng))
-            scales.append(_rescaled(own, draft.medians, drafts[-1].medians))
-        result = loss(drafts, scales)
-        task.job.history.add(-result)
-        assert loss.choice is not None
-        noise = getattr(loss.choice.likelihood, task.likelihood_parameter)
-        return result, replace(
-            state, drafts=drafts, scales=scales, variance=loss.choice.variance, noise=noise
-        )
+    def scored(weightings: Sequence[Weighting]) -> tuple[float, LearnedModel]:
+        nonlocal start
+        specs, lengthscales = [], []
+        for spec, scales, weighting in zip(model.specs, model.lengthscales, weightings, strict=True):
+            specs.append(spec.with_weighting(weighting, trial, memory, rng))
+            lengthscales.append(_rescaled(scales, spec.medians, specs[-1].medians))
+        inducing = config.trial.inducing(specs, lengthscales, rng)
+        result = config.trial.score(specs, lengthscales, inducing, start)
+        start = result.next_start
+        config.context.history.add(-result.loss)
+        noise = float(getattr(result.selected.likelihood, config.parameter))
+        return result.loss, LearnedModel(specs, lengthscales, result.selected.variance, noise, model.inducing)
 
-    known: dict[SearchPoint, tuple[float, State]] = {}
+    zoomed: dict[SearchPoint, tuple[float, LearnedModel]] = {}
 
-    def of_size(point: SearchPoint) -> float:
-        if abs(point[0]) > MOST_ZOOM:
+    def loss(point: SearchPoint) -> float:
+        if abs(point[0]) > MAX_ZOOM_OCTAVES:
             return float("inf")
-        known[point] = tried([_of_size(weighting, 2 ** point[0]) for weighting in weightings])
-        return known[point][0]
+        factors = [weighting.zoomed(2 ** point[0]) for weighting in weightings]
+        zoomed[point] = scored([weighting for weighting in factors if weighting is not None])
+        return zoomed[point][0]
 
-    best, _ = pattern_search(of_size, (0.0,), [(step,) for step in ZOOM_STEPS])
-    candidates = [known[best]]
-    by_rule = [_by_rule(weighting, trial) for weighting in weightings]
-    if any(name in WIDTHS for name in task.names) and all(by_rule):
-        candidates.append(tried([weighting for weighting in by_rule if weighting is not None]))
-    return [start for _, start in sorted(candidates, key=lambda pair: pair[0])]
+    best, _ = pattern_search(loss, (0.0,), [(step,) for step in ZOOM_STEPS_OCTAVES])
+    candidates = [zoomed[best]]
+    defaults = [with_default_radii(weighting, trial.domains) for weighting in weightings]
+    if any(name in WIDTHS for name in config.names) and all(defaults):
+        candidates.append(scored([weighting for weighting in defaults if weighting is not None]))
+    return [first for _, first in sorted(candidates, key=lambda pair: pair[0])], start
 
 
 def _rescaled(scales: Lengthscales, before: Mapping[str, float], after: Mapping[str, float]) -> Lengthscales:
@@ -219,158 +260,108 @@ def _rescaled(scales: Lengthscales, before: Mapping[str, float], after: Mapping[
     }
 
 
-def _of_size(weighting: Weighting, factor: float) -> Weighting:
-    zoomed = weighting.zoomed(factor)
-    assert zoomed is not None
-    return zoomed
+def _optimize(
+    model: LearnedModel, config: LearnConfig, trial: Signals, max_iter: int, checkpoint_key: str
+) -> tuple[LearnedModel, float, bool]:
+    """Optimize on the signals of a stage, with inducing patches at vertices of the trial signals.
 
-
-def _by_rule(weighting: Weighting, signals: Signals) -> Weighting | None:
-    """The weighting with as many radii as it has, where our own rule puts them; None: it has no rings.
-
-    A weighting with a bin at the center keeps it.
+    Also returns the value of the objective, and whether the user has interrupted.
     """
-    if not isinstance(weighting, Radial):
-        return None
-    count, centered = len(weighting.radii), float(weighting.radii.detach().abs().min()) == 0.0
-    if centered and count == 1:
-        return None
-    radii, width = natural_radii(signals, count - centered)
-    return weighting.with_radii([0.0] * centered + radii, width)
-
-
-def loosened(
-    term: Term, names: Sequence[str], columns: dict[str, slice]
-) -> tuple[Term, list[TrainableParameter]]:
-    """The term with a weighting of its own, and the knobs of what is to be learned of it."""
-    weighting = copy.deepcopy(term.convolution.weighting)
-    convolution = replace(term.convolution, weighting=weighting, reach=ROOM_TO_GROW * weighting.reach)
-    term = replace(term, convolution=convolution, inducing=term.inducing.clone())
-    knobs = term_parameters(term, names, columns)
-    for knob in knobs:
-        knob.tensor.requires_grad_(True)
-    return term, knobs
-
-
-def fastened(term: Term) -> Term:
-    """The term as it is now, with nothing to be learned of it."""
-    weighting = term.convolution.weighting.requires_grad_(False)
-    convolution = replace(term.convolution, weighting=weighting, reach=None)
-    return replace(
-        term,
-        convolution=convolution,
-        kernel=term.kernel.requires_grad_(False),
-        inducing=term.inducing.detach(),
-    )
-
-
-def _climbed(state: State, task: LearnConfig, trial: Signals, attempt: int) -> tuple[State, float, bool]:
-    """One maximize on the task's signals, from inducing patches at vertices of the trial signals.
-
-    Also the value that it came to, and whether the user has interrupted it.
-    """
-    terms: list[Term] = []
-    anchors: list[Anchors | None] = []
-    knobs: list[TrainableParameter] = []
-    count = max(1, int((1 - GIVING) * len(trial)))
-    for draft, scales in zip(state.drafts, state.scales, strict=True):
-        rows = replace(draft, scored=count).inducing_rows(scales, task.inducing, task.method, task.job.rng)
-        rows = rows[draft.trial.vertices[rows].argsort()]
-        term = draft.term(scales, draft.trial.values[rows])
-        term, own = loosened(term, task.names, draft.columns)
-        learned = [p.requires_grad for p in term.convolution.weighting.parameters()]
-        fixed = "inducing" in task.names or not any(learned)
-        anchors.append(None if fixed else _anchors(trial, draft.trial.vertices[rows]))
-        terms.append(term)
-        knobs += own
+    context, data, names = config.context, config.data, config.names
+    scored_count = max(1, int((1 - INDUCING_SHARE) * len(trial)))
+    terms, anchors, parameters = _trainable_terms(model, config, trial, scored_count)
     log_variance, log_noise = (
         torch.tensor(np.log(value), dtype=torch.float64, requires_grad=True)
-        for value in (state.variance, state.noise)
+        for value in (model.variance, model.noise)
     )
-    for name, logarithm in (("variance", log_variance), (task.likelihood_parameter, log_noise)):
-        if name in task.names:
-            knobs.append(scalar_parameter(name, logarithm))
-    parameters = Parameters(knobs)
-    apart = np.concatenate([task.trial[: task.held], task.trial[count:]])
-    others = np.setdiff1d(np.arange(task.job.count), apart)
-    scored = torch.from_numpy(np.sort(task.job.rng.permutation(others)[:MOST_SCORED]))
+    for name, logarithm in (("variance", log_variance), (config.parameter, log_noise)):
+        if name in names:
+            parameters.append(scalar_parameter(name, logarithm))
+    vector = Parameters(parameters)
+    excluded = np.concatenate([config.trial_rows[: config.held_out], config.trial_rows[scored_count:]])
+    available = np.setdiff1d(np.arange(data.count), excluded)
+    scored = torch.from_numpy(np.sort(context.rng.permutation(available)[:MAX_OBJECTIVE_SIGNALS]))
+    draws = normal_draws(data.groups, OBJECTIVE_SOFTMAX_DRAWS)
     objective = Objective(
-        Features(terms, task.job.memory, task.job.device, task.job.constant),
-        task.job.signals,
-        task.job.group,
-        task.job.targets,
-        task.job.groups,
-        task.likelihood,
+        Features(terms, context.memory, context.device, config.trial.constant),
+        data,
+        config.trial.closed_form,
         log_noise,
         log_variance,
-        parameters,
+        vector,
         anchors,
-        None if task.by_bound else Scored(scored, task.softmax_draws),
-        task.diagonal_draws,
-        seed=int(task.job.rng.integers(2**31)),
-        processes=task.job.processes,
-        first=task.job.first,
-        count=task.job.count,
+        None if config.learn.objective == "bound" else Scored(scored, draws),
+        OBJECTIVE_PATCH_DRAWS,
+        seed=int(context.rng.integers(2**31)),
     )
     best, value, interrupted = maximize(
         objective,
-        np.zeros(parameters.size),
-        bounds=parameters.bounds,
-        optimizer=task.optimizer,
-        max_iter=task.max_iter,
-        history=task.job.history,
-        checkpoint=task.job.checkpoint,
-        stage=f"{task.job.history.stage} {attempt}",
+        np.zeros(vector.size),
+        bounds=vector.bounds,
+        optimizer=config.learn.optimizer,
+        max_iter=max_iter,
+        history=context.history,
+        checkpoint=context.checkpoint,
+        checkpoint_key=checkpoint_key,
     )
-    parameters.set(best)
-    drafts = [
+    vector.set(best)
+    specs = [
         replace(
-            draft.remade(
-                term.convolution.weighting.requires_grad_(False), trial, task.job.memory, task.job.rng
+            spec.with_weighting(
+                term.convolution.weighting.requires_grad_(False), trial, context.memory, context.rng
             ),
-            kernel=draft.kernel if isinstance(draft.kernel, str) else _unpooled(term.kernel.base),
+            kernel=spec.kernel if isinstance(spec.kernel, str) else _unaveraged(term.kernel.base),
             vertex_weights=_detached(term.kernel.vertex_weights),
         )
-        for draft, term in zip(state.drafts, terms, strict=True)
+        for spec, term in zip(model.specs, terms, strict=True)
     ]
-    after = State(
-        drafts,
+    learned = LearnedModel(
+        specs,
         [
-            draft.read_lengthscales(term.kernel.base, scales)
-            for draft, term, scales in zip(drafts, terms, state.scales, strict=True)
+            spec.read_lengthscales(term.kernel.base, scales)
+            for spec, term, scales in zip(specs, terms, model.lengthscales, strict=True)
         ],
         float(log_variance.detach().exp()),
         float(log_noise.detach().exp()),
-        [term.inducing.detach() for term in terms] if "inducing" in task.names else None,
+        [term.inducing.detach() for term in terms] if "inducing" in names else None,
     )
-    return after, value, interrupted
+    return learned, value, interrupted
+
+
+def _trainable_terms(
+    model: LearnedModel, config: LearnConfig, trial: Signals, scored: int
+) -> tuple[list[Term], list[Anchors | None], list[TrainableParameter]]:
+    """Terms with trainable parameters; anchors move inducing patches along with a trainable weighting."""
+    names, rng = config.names, config.context.rng
+    terms: list[Term] = []
+    anchors: list[Anchors | None] = []
+    parameters: list[TrainableParameter] = []
+    for spec, scales in zip(model.specs, model.lengthscales, strict=True):
+        giving = replace(spec, scored=scored)
+        rows = giving.inducing_rows(scales, config.n_inducing, config.options.inducing, rng)
+        rows = rows[spec.trial.vertices[rows].argsort()]
+        term = spec.term(scales, spec.trial.values[rows])
+        term, own = trainable_term(term, names, spec.columns)
+        learned = [p.requires_grad for p in term.convolution.weighting.parameters()]
+        fixed = "inducing" in names or not any(learned)
+        anchors.append(None if fixed else _anchors(trial, spec.trial.vertices[rows]))
+        terms.append(term)
+        parameters += own
+    return terms, anchors, parameters
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.detach()
 
 
-def _unpooled(kernel: Kernel) -> Kernel:
+def _unaveraged(kernel: Any) -> Kernel:
     return (kernel.base_kernel if isinstance(kernel, RotationAverage) else kernel).requires_grad_(False)
 
 
 def _anchors(signals: Signals, vertices: Int[Tensor, "M"]) -> Anchors:
-    """Anchors on those signals alone that have some of the vertices."""
+    """Anchors at these vertices, on only those signals that have some of them."""
     numbers = np.searchsorted(signals.offsets, vertices.numpy(), side="right") - 1
     used, place = np.unique(numbers, return_inverse=True)
-    some = signals[used]
-    return Anchors(some, torch.from_numpy(vertices.numpy() - signals.offsets[numbers] + some.offsets[place]))
-
-
-def step_logger(verbose: bool) -> Callable[[Step], None]:
-    """Who prints a line on the error stream for each step, if that is wanted."""
-    if not verbose:
-        return lambda step: None
-
-    def tell(step: Step) -> None:
-        line = (
-            f"{step.iteration:4d}  {step.stage:<8}  {step.value:10.4f} nats a signal  {step.seconds:7.1f} s"
-        )
-        print(line, file=sys.stderr, flush=True)
-
-    return tell
+    subset = signals[used]
+    flat = vertices.numpy() - signals.offsets[numbers] + subset.offsets[place]
+    return Anchors(subset, torch.from_numpy(flat))

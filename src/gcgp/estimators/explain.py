@@ -1,0 +1,43 @@
+"""Evidence and latent functions of models that may be the last step of a scikit-learn `Pipeline`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from gcgp.estimators.evidence import VertexEvidence
+
+
+def evidence(model: Any, X: Any) -> VertexEvidence:
+    """`model.evidence(X)`, for an estimator or a pipeline that ends in one.
+
+    >>> import numpy as np
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from gcgp import GCGPClassifier
+    >>> images = np.random.default_rng(0).random((20, 5, 5))
+    >>> model = make_pipeline("passthrough", GCGPClassifier(n_inducing=10)).fit(images, [0, 1] * 10)
+    >>> mean, std = evidence(model, images[:1])[0]
+    >>> mean.shape
+    (5, 5, 2)
+    """
+    estimator, signals = _last_step(model, X)
+    result: VertexEvidence = estimator.evidence(signals)
+    return result
+
+
+def predict_latent(
+    model: Any, X: Any, return_std: bool = False
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """`model.predict_latent(X, return_std)`, for an estimator or a pipeline that ends in one."""
+    estimator, signals = _last_step(model, X)
+    result: np.ndarray | tuple[np.ndarray, np.ndarray] = estimator.predict_latent(signals, return_std)
+    return result
+
+
+def _last_step(model: Any, X: Any) -> tuple[Any, Any]:
+    """The last step of a pipeline, and what the steps before it make of X."""
+    if not isinstance(model, Pipeline):
+        return model, X
+    return model[-1], model[:-1].transform(X) if len(model) > 1 else X

@@ -1,0 +1,217 @@
+"""What a user can specify of a model: small option objects for patches, kernel, aggregation and learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gpytorch.kernels import Kernel
+
+from gcgp._runtime.errors import (
+    check_auto_or_bool,
+    check_choice,
+    check_integer,
+    check_positive,
+    unknown_option,
+)
+from gcgp._runtime.options import Options, resolve_option
+from gcgp.inference.likelihoods import Likelihood
+from gcgp.inference.method import InferenceMethod
+from gcgp.kernel.base import NAMES as KERNELS
+from gcgp.kernel.convolutional import AGGREGATES
+
+OBJECTIVES = ("auto", "leave-one-out", "bound")
+OPTIMIZERS = ("l-bfgs", "adam")
+LEARNED_BY_DEFAULT = (
+    "lengthscale",
+    "variance",
+    "radii",
+    "radial_width",
+    "along",
+    "across",
+    "means",
+    "scales",
+)
+"""What `learn=True` learns, where the model has it, beside the parameter of the likelihood."""
+
+
+@dataclass(eq=False, repr=False)
+class Patch(Options):
+    """What a patch contains beside the weighted bins of the signal.
+
+    Args:
+        position: Whether the coordinates of the vertex are part of its patch; a number is their lengthscale
+            in units of the coordinates. `"auto"`: if that improves the leave-one-out likelihood.
+        bin_counts: Whether the sum of the weights of each bin is part of the patch. `"auto"`: on graphs
+            without coordinates.
+        area_weighted: Whether vertices count by the area around them. `"auto"`: on meshes.
+
+    >>> Patch(position=False)
+    Patch(position=False)
+    """
+
+    position: bool | float | str = "auto"
+    bin_counts: bool | str = "auto"
+    area_weighted: bool | str = "auto"
+
+    def validate(self) -> None:
+        """Raise a ValueError that names the first field with an invalid value."""
+        if not isinstance(self.position, (bool, np.bool_)):
+            check_positive("position", self.position)
+        check_auto_or_bool("bin_counts", self.bin_counts)
+        check_auto_or_bool("area_weighted", self.area_weighted)
+
+
+@dataclass(eq=False, repr=False)
+class PatchKernel(Options):
+    """The kernel k_g between patches.
+
+    Args:
+        kind: `"rbf"`, `"matern12"`, `"matern32"`, `"matern52"`, or any GPyTorch kernel, which is used as it
+            is.
+        lengthscale: Of the bins, in their units. `"auto"`: selected by the leave-one-out likelihood.
+        variance: Variance of the GP, which multiplies the kernel. `"auto"`: selected.
+        rotation_average: Whether the kernel is averaged over rotations of the directions of a patch.
+            `"auto"`: on meshes, where the first direction is arbitrary.
+
+    >>> PatchKernel("matern32", lengthscale=0.5)
+    PatchKernel(kind='matern32', lengthscale=0.5)
+    """
+
+    kind: str | Kernel = "rbf"
+    lengthscale: float | str = "auto"
+    variance: float | str = "auto"
+    rotation_average: bool | str = "auto"
+
+    def validate(self) -> None:
+        """Raise a ValueError that names the first field with an invalid value."""
+        named = isinstance(self.kind, str) and self.kind in KERNELS
+        if not named and not isinstance(self.kind, Kernel):
+            raise unknown_option("kernel", self.kind, (*KERNELS, "any gpytorch.kernels.Kernel"))
+        check_positive("lengthscale", self.lengthscale)
+        check_positive("variance", self.variance)
+        check_auto_or_bool("rotation_average", self.rotation_average)
+
+
+@dataclass(eq=False, repr=False)
+class Aggregate(Options):
+    """How the function g of all patches of a signal is combined.
+
+    Args:
+        kind: `"mean"` over vertices, for signals of different sizes, or `"sum"`, as in the paper. A sum over
+            signals of different sizes adds a constant term to the kernel, so that f need not be proportional
+            to the size.
+        vertex_weights: One weight per vertex of a domain that all signals share, `[V]`.
+    """
+
+    kind: str = "mean"
+    vertex_weights: Any = None
+
+    def validate(self) -> None:
+        """Raise a ValueError that names the first field with an invalid value."""
+        check_choice("aggregate", self.kind, AGGREGATES)
+
+
+@dataclass(eq=False, repr=False)
+class Learn(Options):
+    """Gradient-based learning of what is otherwise fixed or searched.
+
+    Args:
+        parameters: Names of the parameters to learn; None stands for lengthscale, variance, radii, widths
+            and the parameter of the likelihood. Others are `"lengthscales"` (one per column), `"position"`,
+            `"angles"`, `"angular_width"`, `"vertex_weights"`, `"inducing"`; the error for an unknown name
+            lists all.
+        objective: What is maximized: the `"leave-one-out"` log likelihood of training signals (`"auto"`), or
+            the collapsed `"bound"`.
+        optimizer: `"l-bfgs"` or `"adam"`.
+        max_iter: Iterations, on part of the signals and on all of them together.
+    """
+
+    parameters: Any = None
+    objective: str = "auto"
+    optimizer: str = "l-bfgs"
+    max_iter: int = 50
+
+    def validate(self) -> None:
+        """Raise a ValueError that names the first field with an invalid value."""
+        self.names("")
+        check_choice("objective", self.objective, OBJECTIVES)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_integer("max_iter", self.max_iter)
+
+    def names(self, likelihood_parameter: str) -> tuple[str, ...]:
+        """Names of the parameters to learn; whether the model has them is checked once it is known."""
+        option = self.parameters
+        if option is None:
+            return (*LEARNED_BY_DEFAULT, likelihood_parameter)
+        if not isinstance(option, Iterable):
+            raise TypeError(f"learn={option!r}: expected True, None, a name, or a list of names")
+        names = (option,) if isinstance(option, str) else tuple(option)
+        for name in names:
+            if not isinstance(name, str):
+                raise ValueError(f"learn={option!r}: {name!r} is not the name of a parameter")
+        return names
+
+
+def resolve_learn(value: Any) -> Learn | None:
+    """The `Learn` that an estimator's argument `learn` stands for: None, True, names, or a `Learn`."""
+    if value is None or value is False:
+        return None
+    learn = value if isinstance(value, Learn) else Learn(None if value is True else value)
+    learn.validate()
+    return learn
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of an estimator, resolved and validated: all that a fit is told about the model."""
+
+    weighting: Any
+    chart: str
+    patch: Patch
+    kernel: PatchKernel
+    aggregate: Aggregate
+    n_inducing: int
+    inducing: str
+    likelihood: Likelihood
+    method: InferenceMethod
+    learn: Learn | None
+
+    @property
+    def variance(self) -> float | None:
+        """Variance of the GP; None: to be selected."""
+        return None if self.kernel.variance == "auto" else float(self.kernel.variance)
+
+    @property
+    def trial_inducing_method(self) -> str:
+        """How inducing patches are chosen while models are compared."""
+        return "random" if self.inducing == "random" else "k-means++"
+
+    def free(self, names: Iterable[str]) -> list[str]:
+        """The names without those of parameters that the user has fixed."""
+        closed_form = self.likelihood.closed_form()
+        fixed = {"variance"} if self.variance is not None else set()
+        if getattr(closed_form, closed_form.parameter) != "auto":
+            fixed.add(closed_form.parameter)
+        return [name for name in names if name not in fixed]
+
+
+def resolve_kernel(value: Any) -> PatchKernel:
+    """The `PatchKernel` that an estimator's argument `kernel` stands for."""
+    kernel = value if isinstance(value, PatchKernel) else PatchKernel(value)
+    kernel.validate()
+    return kernel
+
+
+def resolve_aggregate(value: Any) -> Aggregate:
+    """The `Aggregate` that an estimator's argument `aggregate` stands for."""
+    aggregate = value if isinstance(value, Aggregate) else Aggregate(value)
+    aggregate.validate()
+    return aggregate
+
+
+def resolve_patch(value: Any) -> Patch:
+    """The `Patch` that an estimator's argument `patch` stands for."""
+    return resolve_option("patch", Patch() if value is None else value, Patch, {"auto": Patch})
