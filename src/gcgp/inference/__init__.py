@@ -1,20 +1,11 @@
-"""What is learned. Enters: kernels, patches, labels. Leaves: the posterior of every latent function.
+"""Inference. Input: terms (convolution, kernel, inducing patches), signals, labels. Output: the posterior.
 
-With inducing patches fixed the GP is a Bayesian linear model on features Φ = chol(Kuu)⁻¹Kuf: `features` makes
-them, `statistics` sums them up, `posterior` solves, `dirichlet` and `gaussian` are the two likelihoods.
+With inducing patches fixed, the GP is a Bayesian linear model on features Φ = Kfu chol(Kuu)⁻ᵀ: `features`
+computes them, `statistics` sums them up, `posterior` solves; see also `likelihoods` and `methods`.
 """
 
-from gcgp.inference.dirichlet import DirichletClassification
 from gcgp.inference.features import Features, Term
-from gcgp.inference.gaussian import GaussianRegression
 from gcgp.inference.posterior import Posterior
 from gcgp.inference.statistics import Statistics
 
-__all__ = [
-    "DirichletClassification",
-    "Features",
-    "GaussianRegression",
-    "Posterior",
-    "Statistics",
-    "Term",
-]
+__all__ = ["Features", "Posterior", "Statistics", "Term"]

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gcgp._runtime.memory import runs
 from gcgp.domain import Chart, Signals, Stencil
 from gcgp.inference.cholesky import stable_cholesky
 from gcgp.inference.prior_variances import Sampling, prior_variances
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.base import evaluate, prior_variance
 from gcgp.patches import Convolution, Patches
-from gcgp.patches.convolution import runs
 
 JITTER = 1e-6
 VERTICES_AT_ONCE = 4096
@@ -29,7 +29,7 @@ CHUNK_BYTES = 32 << 20
 """Features of so many bytes are given at a time: products of smaller ones are slower."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Term:
     """One scale of the model: a convolution, the kernel on its patches, and its inducing patches."""
 
@@ -37,18 +37,28 @@ class Term:
     kernel: ConvolutionalKernel
     inducing: Float[Tensor, "M dim"]
     jitter: float = JITTER
+    _root: Float[Tensor, "M M"] | None = field(default=None, init=False, repr=False)
+    """Not copied by `dataclasses.replace`, because it depends on the other fields."""
 
-    @cached_property
+    @property
     def root(self) -> Float[Tensor, "M M"]:
-        """chol(Kuu), in float64."""
-        with torch.no_grad():
-            kuu = copy.deepcopy(self.kernel).double().kuu(self.inducing.double())
-        return stable_cholesky(
-            kuu,
-            self.jitter,
-            "Kuu",
-            "inducing patches too alike for the lengthscale; use fewer of them or a shorter lengthscale",
-        )
+        """chol(Kuu), in float64; computed once."""
+        if self._root is None:
+            with torch.no_grad():
+                kuu = copy.deepcopy(self.kernel).double().kuu(self.inducing.double())
+            self._root = stable_cholesky(
+                kuu,
+                self.jitter,
+                "Kuu",
+                "inducing patches too alike for the lengthscale; use fewer of them or a shorter lengthscale",
+            )
+        return self._root
+
+    def with_root(self, root: Float[Tensor, "M M"]) -> Term:
+        """The same term with a known factor of Kuu, as in a saved model."""
+        term = replace(self)
+        term._root = root
+        return term
 
     def whitened(self, kfu: Float[Tensor, "rows M"]) -> Float[Tensor, "rows M"]:
         """Kfu chol(Kuu)⁻ᵀ, in float64."""

@@ -17,9 +17,13 @@ from jaxtyping import Int
 from gcgp._runtime.options import Options
 from gcgp.inference.context import FitContext
 from gcgp.inference.features import Features, Term
+from gcgp.inference.likelihoods import LIKELIHOODS, ClosedFormLikelihood, Likelihood
 from gcgp.inference.posterior import Posterior
 from gcgp.inference.search import SearchPoint, SelectedModel
 from gcgp.inference.training_set import TrainingSet
+
+OBJECTIVES = ("auto", "leave-one-out", "bound")
+"""Scores by which models are compared."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,9 @@ class InferenceProblem:
     """For each term, which columns of its patches hold the bins, their counts and the position."""
     constant: float
     """Variance of a constant term of the kernel; see `Features`."""
-    likelihood: Any
+    likelihood: Likelihood
     """The likelihood that the user has chosen."""
-    closed_form: Any
+    closed_form: ClosedFormLikelihood
     """`Dirichlet` or `Gaussian`, with a parameter of `"auto"` where it is to be selected."""
     variance: float | None
     """Variance of the GP; None: to be selected."""
@@ -57,9 +61,9 @@ class InferenceResult:
     posterior: Posterior
     bound: float
     """Lower bound on the log marginal likelihood."""
-    likelihood: Any
+    likelihood: Likelihood
     """Maps latent functions to predictions: `Softmax`, `RobustMax` or `Gaussian`."""
-    closed_form: Any
+    closed_form: ClosedFormLikelihood
     """`Dirichlet` or `Gaussian` with its selected parameter."""
     attributes: Mapping[str, float] = field(default_factory=dict)
     """Further fitted attributes of the estimator, by name."""
@@ -74,6 +78,10 @@ class InferenceMethod(Options):
     """Whether it learns kernel parameters itself. Otherwise they are learned before."""
     constant_term: ClassVar[bool] = True
     """Whether the kernel may get a constant term (sums over signals of different sizes)."""
+
+    def default_likelihood(self, task: str) -> Likelihood:
+        """The likelihood of `likelihood="auto"`: the first supported one that suits the task."""
+        return next(LIKELIHOODS[name]() for name in self.likelihoods if LIKELIHOODS[name].task == task)
 
     @abstractmethod
     def fit(self, problem: InferenceProblem) -> InferenceResult:

@@ -1,97 +1,34 @@
 """Variational inference on features: natural gradient steps for q(v), each as cheap as a closed form.
 
-Every observation is stood for by a Gaussian site for each latent function. A natural gradient step of size ρ
-moves each site by ρ towards the one that fits the likelihood under the present posterior (the dual form:
-Khan & Lin 2017; Adam et al. 2021), and the posterior follows as in regression with the sites as data.
+Each observation is represented by a Gaussian site per latent function. A natural gradient step of size ρ moves
+each site by ρ towards the one that fits the likelihood under the present posterior (the dual form: Khan & Lin
+2017; Adam et al. 2021); the posterior then follows as in regression with the sites as data.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp._runtime.checkpoint import Checkpoint
-from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
-from gcgp.inference.features import Chunk
-from gcgp.inference.likelihoods import Likelihood
+from gcgp.inference.feature_dataset import DATASET_ROWS, FeatureDataset
+from gcgp.inference.likelihoods import ClosedFormLikelihood, Likelihood
 from gcgp.inference.posterior import Posterior
 from gcgp.inference.search import SearchPoint, pattern_search
 from gcgp.inference.statistics import gram
 
-ROWS_AT_ONCE = 4096
-MOST_STEPS = 20
-TOLERANCE = 1e-4
-"""Steps end when one gains less than this, in nats a signal."""
-MEMORY = 5
-"""Steps that an accelerated one looks back at, with the present one."""
-LEAST_STEP = 1 / 1024
-"""A step that does not raise the bound is halved, down to this."""
-
-
-@dataclass(frozen=True)
-class FeatureDataset:
-    """Signals by their features, and what was observed of them."""
-
-    features: Float[Tensor, "N M"]
-    residual: Float[Tensor, "N"]
-    targets: Num[Tensor, "N"]
-    processes: ProcessGroup = SINGLE_PROCESS
-    first: int = 0
-    """Number of the first signal, where several processes have some each."""
-
-    @classmethod
-    def room(
-        cls,
-        size: int,
-        targets: Num[Tensor, "N"],
-        dtype: torch.dtype,
-        memory: int,
-        processes: ProcessGroup = SINGLE_PROCESS,
-        first: int = 0,
-    ) -> FeatureDataset:
-        """Room for features to be filled in; beyond `memory` bytes in a file without a name."""
-        count = len(targets)
-        if count * size * dtype.itemsize > memory:
-            kind = np.dtype(str(dtype).removeprefix("torch."))
-            with tempfile.TemporaryFile() as file:
-                mapped = np.memmap(file, dtype=kind, mode="w+", shape=(count, size))
-            features = torch.from_numpy(mapped)
-        else:
-            features = torch.zeros(count, size, dtype=dtype)
-        return cls(features, torch.zeros(count, dtype=torch.float64), targets, processes, first)
-
-    def fill(self, chunk: Chunk) -> None:
-        """Put the features of a run of signals in their place."""
-        self.features[chunk.run], self.residual[chunk.run] = chunk.features, chunk.unexplained
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    @cached_property
-    def count(self) -> int:
-        """Signals of all processes."""
-        return int(self.total(torch.tensor(float(len(self)), dtype=torch.float64)))
-
-    def total(self, tensor: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """The sum over all processes, in place."""
-        self.processes.sum(tensor)
-        return tensor
-
-    def own(self, numbers: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
-        """The places here of those signals, of all processes, that are here."""
-        return numbers[(numbers >= self.first) & (numbers < self.first + len(self))] - self.first
-
-    def runs(self) -> Iterator[slice]:
-        """Slices of signals that are taken at once."""
-        for start in range(0, len(self), ROWS_AT_ONCE):
-            yield slice(start, min(len(self), start + ROWS_AT_ONCE))
+MAX_NATURAL_STEPS = 20
+MIN_GAIN_OF_STEP = 1e-4
+"""Steps end when one gains less than this (nats per signal)."""
+ANDERSON_MEMORY = 5
+"""Steps that an accelerated step looks back at, including the present one."""
+MIN_STEP_SIZE = 1 / 1024
+"""A step that does not increase the bound is halved, down to this size."""
 
 
 @dataclass(frozen=True)
@@ -101,25 +38,31 @@ class Sites:
     linear: Float[Tensor, "N C"]
     precision: Float[Tensor, "N C"]
 
+    @classmethod
+    def of_closed_form(cls, likelihood: ClosedFormLikelihood, dataset: FeatureDataset, latents: int) -> Sites:
+        """The Gaussian targets of a closed form."""
+        targets, noise = likelihood.site_targets(dataset.targets, latents)
+        return cls(targets / noise, 1 / noise)
+
     def stacked(self) -> Float[Tensor, "2 N C"]:
         """Linear parts and precisions in one tensor."""
         return torch.stack([self.linear, self.precision])
 
-    def posterior(self, observed: FeatureDataset, variance: float) -> Posterior | None:
-        """The prior times all sites; None if that is no Gaussian, as negative precisions may have it."""
-        size, classes = observed.features.shape[1], self.linear.shape[1]
-        roots = torch.empty(classes, size, size, dtype=torch.float64)
-        weights = torch.empty(size, classes, dtype=torch.float64)
-        cross = torch.zeros(size, classes, dtype=torch.float64)
-        for run in observed.runs():
-            cross.addmm_(observed.features[run].double().T, self.linear[run])
-        observed.total(cross)
-        for c in range(classes):
+    def posterior(self, dataset: FeatureDataset, variance: float) -> Posterior | None:
+        """The prior times all sites; None if negative precisions make that improper."""
+        size, latents = dataset.features.shape[1], self.linear.shape[1]
+        roots = torch.empty(latents, size, size, dtype=torch.float64)
+        weights = torch.empty(size, latents, dtype=torch.float64)
+        cross = torch.zeros(size, latents, dtype=torch.float64)
+        for run in dataset.runs():
+            cross.addmm_(dataset.features[run].double().T, self.linear[run])
+        dataset.reduce(cross)
+        for c in range(latents):
             precision = torch.zeros(size, size, dtype=torch.float64)
-            for run in observed.runs():
-                rows = observed.features[run].double()
+            for run in dataset.runs():
+                rows = dataset.features[run].double()
                 precision += _weighted_gram(rows, variance * self.precision[run, c])
-            observed.total(precision).diagonal().add_(1.0)
+            dataset.reduce(precision).diagonal().add_(1.0)
             root, failed = torch.linalg.cholesky_ex(precision)
             if failed:
                 return None
@@ -137,7 +80,7 @@ def _weighted_gram(rows: Float[Tensor, "n M"], weights: Float[Tensor, "n"]) -> F
 
 @dataclass(frozen=True)
 class Fit:
-    """Sites, the posterior that they make, its evidence lower bound, and where the sites should move."""
+    """Sites with their posterior, its evidence lower bound, and the sites that a full step leads to."""
 
     sites: Sites
     posterior: Posterior
@@ -146,154 +89,185 @@ class Fit:
     aim: Sites
 
 
-def fit_of(sites: Sites, observed: FeatureDataset, likelihood: Likelihood, variance: float) -> Fit | None:
-    """The fit that sites make; None if they make no Gaussian posterior."""
-    posterior = sites.posterior(observed, variance)
+def fit_sites(sites: Sites, dataset: FeatureDataset, likelihood: Likelihood, variance: float) -> Fit | None:
+    """The fit of the given sites; None if their posterior is improper or the bound is not finite."""
+    posterior = sites.posterior(dataset, variance)
     if posterior is None:
         return None
     total, linear, precision = torch.zeros((), dtype=torch.float64), [], []
-    for run in observed.runs():
-        mean, spread = posterior.predict(observed.features[run].double(), observed.residual[run].double())
-        values, slope, curvature = likelihood.sites(mean, spread, observed.targets[run])
+    for run in dataset.runs():
+        mean, spread = posterior.predict(*dataset.rows(run))
+        values, slope, curvature = likelihood.sites(mean, spread, dataset.targets[run])
         total += values.sum()
         linear.append(slope + curvature * mean)
         precision.append(curvature)
     aim = Sites(torch.cat(linear), torch.cat(precision))
-    bound = float(observed.total(total)) - float(posterior.divergence())
+    bound = float(dataset.reduce(total)) - float(posterior.divergence())
     return Fit(sites, posterior, bound, aim) if np.isfinite(bound) else None
 
 
 @dataclass
 class NaturalGradientAscent:
-    """Natural gradient steps up the bound, none of which lowers it, accelerated (Anderson 1965).
+    """Natural gradient steps that never decrease the bound, with Anderson acceleration (Anderson 1965).
 
-    Steps are first tried as the last ones suggest, as if all moved by one linear map; where that does not
-    raise the bound, plainly, and ever smaller.
+    A step first tries the fixed point of the linear map that fits the last steps; if that does not increase
+    the bound, plain steps of decreasing size.
     """
 
     fit: Fit
-    observed: FeatureDataset
+    dataset: FeatureDataset
     likelihood: Likelihood
-    step: float = 1.0
+    step_size: float = 1.0
     past: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """The sites of the last steps, and how far each was from its aim."""
+    """The sites of the last steps, and their differences from the sites that they aimed at."""
 
     def advance(self) -> float:
-        """Take one step; returns by how much the bound has risen, 0 if nothing raises it any more."""
+        """Take one step and return the gain of the bound; 0 if no step increases it."""
         here = self.fit.sites.stacked()
         away = self.fit.aim.stacked() - here
-        self.past = [*self.past, (here, away)][-MEMORY:]
-        moved = self._tried(self._suggested()) if len(self.past) > 1 else None
-        first = self.step
-        while moved is None and self.step >= LEAST_STEP:
-            moved = self._tried(here + self.step * away)
+        self.past = [*self.past, (here, away)][-ANDERSON_MEMORY:]
+        moved = self._improved(self._accelerated()) if len(self.past) > 1 else None
+        first_size = self.step_size
+        while moved is None and self.step_size >= MIN_STEP_SIZE:
+            moved = self._improved(here + self.step_size * away)
             if moved is None:
-                self.step /= 2
+                self.step_size /= 2
         if moved is None:
             return 0.0
-        if self.step == first:
-            self.step = min(1.0, 2 * self.step)
+        if self.step_size == first_size:
+            self.step_size = min(1.0, 2 * self.step_size)
         gain, self.fit = moved.bound - self.fit.bound, moved
         return gain
 
-    def _suggested(self) -> Tensor:
-        """Where the map that the last steps saw would have its fixed point."""
+    def _accelerated(self) -> Tensor:
+        """The fixed point of the linear map that fits the last steps."""
         here, away = self.past[-1]
         steps = torch.stack([here - x for x, _ in self.past[:-1]])
-        turns = torch.stack([away - r for _, r in self.past[:-1]])
-        # Linear parts and precisions are of different size: each counts by its own.
-        size = self.observed.total(away.square().sum(dim=(1, 2), keepdim=True)).sqrt().clamp_min(1e-300)
-        columns = torch.cat([(turns / size).flatten(1), (away / size).flatten()[None]]).T
-        # Least squares over the signals of all processes: their triangular factors say as much as they do.
-        factors = self.observed.processes.concatenate(torch.linalg.qr(columns, mode="r").R)
+        changes = torch.stack([away - r for _, r in self.past[:-1]])
+        # Linear parts and precisions differ in scale, so each is divided by its norm.
+        norm = self.dataset.reduce(away.square().sum(dim=(1, 2), keepdim=True)).sqrt().clamp_min(1e-300)
+        columns = torch.cat([(changes / norm).flatten(1), (away / norm).flatten()[None]]).T
+        # Least squares over the signals of all processes, from the triangular factor of each process.
+        factors = self.dataset.processes.concatenate(torch.linalg.qr(columns, mode="r").R)
         weights = torch.linalg.lstsq(factors[:, :-1], factors[:, -1:], driver="gelsd").solution
-        return here + away - torch.tensordot(weights[:, 0], steps + turns, dims=1)
+        return here + away - torch.tensordot(weights[:, 0], steps + changes, dims=1)
 
-    def _tried(self, point: Tensor) -> Fit | None:
-        """The fit of the sites at a point, if it has a larger bound."""
-        negative = self.observed.total((self.fit.aim.precision < 0).double().sum())
+    def _improved(self, point: Tensor) -> Fit | None:
+        """The fit of the sites at a point, if its bound is larger."""
+        negative = self.dataset.reduce((self.fit.aim.precision < 0).double().sum())
         if float(negative) == 0:
             point[1].clamp_min_(0.0)
         sites = Sites(point[0], point[1])
-        moved = fit_of(sites, self.observed, self.likelihood, float(self.fit.posterior.variance))
+        moved = fit_sites(sites, self.dataset, self.likelihood, float(self.fit.posterior.variance))
         return moved if moved is not None and moved.bound > self.fit.bound else None
 
 
 def natural_steps(
-    fit: Fit,
-    observed: FeatureDataset,
+    sites: Sites,
+    dataset: FeatureDataset,
     likelihood: Likelihood,
+    variance: float,
     *,
-    max_iter: int = MOST_STEPS,
-    tolerance: float = TOLERANCE,
-    tell: Callable[[Fit], None] = lambda fit: None,
-) -> Fit:
-    """Maximize the bound from a fit, until a step gains less than `tolerance` nats a signal."""
-    maximize = NaturalGradientAscent(fit, observed, likelihood)
-    for _ in range(max_iter):
-        gain = maximize.advance()
+    max_iter: int = MAX_NATURAL_STEPS,
+    tolerance: float = MIN_GAIN_OF_STEP,
+    report: Callable[[float], None] = lambda bound: None,
+    checkpoint: Checkpoint | None = None,
+    checkpoint_key: str = "natural-gradient",
+) -> Fit | None:
+    """Maximize the bound from the given sites until a step gains less than `tolerance` nats per signal.
+
+    None if the sites have no posterior. `report` is called with the bound after each step, in nats per signal.
+    A checkpoint resumes an interrupted run.
+    """
+    bounds, step_size, past, done = [], 1.0, [], False
+    saved = checkpoint.load(checkpoint_key) if checkpoint is not None else None
+    if saved is not None:  # with the signals of all processes
+        local = slice(dataset.first, dataset.first + len(dataset))
+        sites = Sites(*saved["sites"][:, local])
+        past = [(x, r) for x, r in saved["past"][:, :, :, local]]
+        bounds, step_size, done = saved["bounds"].tolist(), float(saved["step_size"]), bool(saved["done"])
+    for bound in bounds:
+        report(bound)
+    fit = fit_sites(sites, dataset, likelihood, variance)
+    if fit is None or done:
+        return fit
+    ascent = NaturalGradientAscent(fit, dataset, likelihood, step_size, past)
+    while not done:
+        gain = ascent.advance()
+        done = gain < tolerance * dataset.count or len(bounds) + 1 >= max_iter
         if gain:
-            tell(maximize.fit)
-        if gain < tolerance * observed.count:
-            break
-    return maximize.fit
+            bounds.append(ascent.fit.bound / dataset.count)
+            report(bounds[-1])
+        if checkpoint is not None and (
+            done or dataset.processes.broadcast_flag(checkpoint.due(checkpoint_key))
+        ):
+            past_tensor = torch.stack([torch.stack(pair) for pair in ascent.past])
+            state = {
+                "sites": dataset.processes.concatenate(ascent.fit.sites.stacked(), 1),
+                "past": dataset.processes.concatenate(past_tensor[: 0 if done else ANDERSON_MEMORY], 3),
+                "step_size": torch.tensor(ascent.step_size, dtype=torch.float64),
+                "bounds": torch.tensor(bounds, dtype=torch.float64),
+                "done": torch.tensor(done),
+            }
+            checkpoint.save(checkpoint_key, state)
+    return ascent.fit
 
 
 @dataclass(frozen=True)
 class Score:
-    """What is asked of a GP variance: leave-one-out likelihood of some signals, or the bound of all."""
+    """The score of a fit: the leave-one-out likelihood of some signals, or the bound of all."""
 
-    observed: FeatureDataset
+    dataset: FeatureDataset
     likelihood: Likelihood
-    rows: Int[Tensor, "n"] | None
-    """The signals that are left out in turn; None: the bound."""
+    scored: Int[Tensor, "n"] | None
+    """Indices of the signals that are left out; None: the bound."""
 
     def __call__(self, fit: Fit) -> float:
-        """Nats a signal, the more the better.
-
-        Leaving a signal out means leaving its site out; the other sites stay as they are.
-        """
-        if self.rows is None:
-            return fit.bound / self.observed.count
+        """Nats per signal; the higher the better. To leave a signal out, its site is removed."""
+        if self.scored is None:
+            return fit.bound / self.dataset.count
         total = torch.zeros((), dtype=torch.float64)
-        for rows in torch.split(self.observed.own(self.rows), ROWS_AT_ONCE):
+        for rows in torch.split(self.dataset.local(self.scored), DATASET_ROWS):
             mean, variance = fit.posterior.leave_one_out(
-                self.observed.features[rows].double(),
-                self.observed.residual[rows].double(),
-                fit.sites.linear[rows],
-                fit.sites.precision[rows],
+                *self.dataset.rows(rows), fit.sites.linear[rows], fit.sites.precision[rows]
             )
-            total += self.likelihood.predictive_log(mean, variance, self.observed.targets[rows]).sum()
-        return float(self.observed.total(total)) / len(self.rows)
+            total += self.likelihood.predictive_log(mean, variance, self.dataset.targets[rows]).sum()
+        return float(self.dataset.reduce(total)) / len(self.scored)
 
 
 def search_and_fit(
     sites: Sites,
-    observed: FeatureDataset,
-    at: Callable[[SearchPoint], tuple[Likelihood, float] | None],
+    dataset: FeatureDataset,
+    model_at: Callable[[SearchPoint], tuple[Likelihood, float] | None],
     score: Score,
     start: SearchPoint,
     steps: Sequence[SearchPoint],
     *,
-    tell: Callable[[float], None] = lambda bound: None,
+    report: Callable[[float], None] = lambda bound: None,
     checkpoint: Checkpoint | None = None,
 ) -> Fit:
-    """Natural gradient steps from the given sites, for the likelihood and GP variance that score best.
+    """Natural gradient steps with the likelihood and GP variance that score best.
 
-    `at` gives these for a point of the search, or None where there are none; without steps there is but the
-    start. `tell` hears of the bound after each natural step, in nats a signal. The checkpoint keeps the sites
-    of every point that was looked at.
+    `model_at` gives these for a point of the search, or None outside its range; without steps only the start
+    is fitted. The first fit begins at the given sites, each later one at the best so far.
     """
     best: tuple[float, Fit] | None = None
+    tried = 0
 
     def loss(point: SearchPoint) -> float:
-        nonlocal best
-        model = at(point)
+        nonlocal best, tried
+        model = model_at(point)
         if model is None:
             return float("inf")
-        begin = best[1].sites if best is not None else sites
-        stage = "natural " + " ".join(f"{x:g}" for x in point)
-        fit = _resumed(begin, observed, *model, tell, checkpoint, stage)
+        fit = natural_steps(
+            sites if best is None else best[1].sites,
+            dataset,
+            *model,
+            report=report,
+            checkpoint=checkpoint,
+            checkpoint_key=f"natural-gradient:{tried}",
+        )
+        tried += 1
         if fit is None:
             return float("inf")
         value = -score(fit) if steps else 0.0
@@ -303,55 +277,5 @@ def search_and_fit(
 
     pattern_search(loss, start, steps, diagonals=False)
     if best is None:
-        raise ValueError("variational inference found no Gaussian posterior to start from")
+        raise ValueError("natural gradients: the posterior at the start of the search is improper")
     return best[1]
-
-
-def _resumed(
-    sites: Sites,
-    observed: FeatureDataset,
-    likelihood: Likelihood,
-    variance: float,
-    tell: Callable[[float], None],
-    checkpoint: Checkpoint | None,
-    stage: str,
-) -> Fit | None:
-    """Natural steps from the sites, or from where a run that was killed had come to."""
-    own = slice(observed.first, observed.first + len(observed))
-    found = checkpoint.load(stage) if checkpoint is not None else None
-    if found is not None:  # the file is of the signals of all processes
-        found = found | {"sites": found["sites"][:, own], "past": found["past"][:, :, :, own]}
-    state = found or {
-        "sites": sites.stacked(),
-        "past": torch.zeros(0, 2, *sites.stacked().shape, dtype=torch.float64),
-        "step": torch.tensor(1.0, dtype=torch.float64),
-        "bounds": torch.zeros(0, dtype=torch.float64),
-        "done": torch.tensor(False),
-    }
-    bounds = state["bounds"].tolist()
-    for bound in bounds:
-        tell(bound)
-    fit = fit_of(Sites(state["sites"][0], state["sites"][1]), observed, likelihood, variance)
-    if fit is None or state["done"]:
-        return fit
-    maximize = NaturalGradientAscent(
-        fit, observed, likelihood, float(state["step"]), [(x, r) for x, r in state["past"]]
-    )
-    done = False
-    while not done:
-        gain = maximize.advance()
-        done = gain < TOLERANCE * observed.count or len(bounds) + 1 >= MOST_STEPS
-        if gain:
-            bounds.append(maximize.fit.bound / observed.count)
-            tell(bounds[-1])
-        if checkpoint is not None and (done or observed.processes.broadcast_flag(checkpoint.due(stage))):
-            past = torch.stack([torch.stack(pair) for pair in maximize.past])[: 0 if done else MEMORY]
-            state = {
-                "sites": observed.processes.concatenate(maximize.fit.sites.stacked(), 1),
-                "past": observed.processes.concatenate(past, 3),
-                "step": torch.tensor(maximize.step, dtype=torch.float64),
-                "bounds": torch.tensor(bounds, dtype=torch.float64),
-                "done": torch.tensor(done),
-            }
-            checkpoint.save(stage, state)
-    return maximize.fit

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,8 +22,8 @@ MOST_OCTAVES = 6.0
 """Lengthscales, widths and the like may grow or shrink by this power of two."""
 MOST_DECADES = 4 * math.log(10)
 """And the GP's variance, noise or α_ε by this factor's logarithm."""
-SCALARS = ("variance", "noise", "alpha")
-OF_TERMS = ("lengthscale", "lengthscales", "position", "vertex_weights", "inducing")
+REACH_MARGIN = 1.3
+"""How much further charts reach than the bins do at the start of learning."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,34 @@ def scalar_parameter(name: str, logarithm: Float[Tensor, ""]) -> TrainableParame
     return TrainableParameter((name,), logarithm, lambda x: start + x[0], 1, -MOST_DECADES, MOST_DECADES)
 
 
-def term_parameters(term: Term, names: Sequence[str], columns: dict[str, slice]) -> list[TrainableParameter]:
+def trainable_term(
+    term: Term, names: Sequence[str], columns: Mapping[str, slice]
+) -> tuple[Term, list[TrainableParameter]]:
+    """A copy of the term with its own weighting, and its parameters with these names, which require gradients."""
+    weighting = copy.deepcopy(term.convolution.weighting)
+    convolution = replace(term.convolution, weighting=weighting, reach=REACH_MARGIN * weighting.reach)
+    term = replace(term, convolution=convolution, inducing=term.inducing.clone())
+    parameters = term_parameters(term, names, columns)
+    for parameter in parameters:
+        parameter.tensor.requires_grad_(True)
+    return term, parameters
+
+
+def frozen_term(term: Term) -> Term:
+    """The term with its present values and without gradients."""
+    weighting = term.convolution.weighting.requires_grad_(False)
+    convolution = replace(term.convolution, weighting=weighting, reach=None)
+    return replace(
+        term,
+        convolution=convolution,
+        kernel=term.kernel.requires_grad_(False),
+        inducing=term.inducing.detach(),
+    )
+
+
+def term_parameters(
+    term: Term, names: Sequence[str], columns: Mapping[str, slice]
+) -> list[TrainableParameter]:
     """The knobs of one term; what it does not have is passed over.
 
     `columns` are those of its patches: the lengthscale of the position is one of its own.
@@ -109,7 +137,7 @@ def term_parameters(term: Term, names: Sequence[str], columns: dict[str, slice])
     ]
 
 
-def learnable_names(term: Term, columns: dict[str, slice], named_kernel: bool) -> list[str]:
+def learnable_names(term: Term, columns: Mapping[str, slice], named_kernel: bool) -> list[str]:
     """What of a term can be learned."""
     names = ["lengthscale"]
     pooled = isinstance(term.kernel.base, RotationAverage)
@@ -131,7 +159,7 @@ def weighting_parameters(term: Term) -> dict[str, Tensor]:
 
 
 def _lengthscale_knobs(
-    kernel: Kernel, names: Sequence[str], columns: dict[str, slice]
+    kernel: Kernel, names: Sequence[str], columns: Mapping[str, slice]
 ) -> list[TrainableParameter]:
     limit = MOST_OCTAVES * math.log(2)
     wanted = {"lengthscale", "lengthscales", "position"} & set(names)

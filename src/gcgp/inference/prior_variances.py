@@ -23,6 +23,8 @@ from gcgp.patches import Patches
 if TYPE_CHECKING:
     from gcgp.inference.features import Term
 
+PRIOR_VARIANCE_DRAWS = 128
+"""Patches drawn per training signal where an estimate of its prior variance suffices; smaller signals are exact."""
 SELF_PAIRS = 8
 """Patches of a thinned signal for which k_g − q_g of the patch with itself is computed."""
 
@@ -65,8 +67,8 @@ def prior_variances(
         return _of_all_pairs(term, whiten, patches, features)
     exact, sampled = (torch.nonzero(part)[:, 0] for part in (~sampling.signals, sampling.signals))
     parts = [
-        _of_all_pairs(term, whiten, patches.of(exact), features[exact]),
-        _of_two_samples(term, whiten, patches.of(sampled), features[sampled], sampling, sampled),
+        _of_all_pairs(term, whiten, patches.select_signals(exact), features[exact]),
+        _of_two_samples(term, whiten, patches.select_signals(sampled), features[sampled], sampling, sampled),
     ]
     return torch.cat(parts)[torch.argsort(torch.cat([exact, sampled]))]
 
@@ -119,7 +121,7 @@ def _of_all_pairs(
     thinned = torch.nonzero((population > drawn) & (drawn > 1))[:, 0]
     s, p = drawn[thinned].double(), population[thinned].double()
     unexplained = whole[thinned] - features[thinned].square().sum(dim=1)
-    alone = _self_pairs(term, whiten, patches.of(thinned))
+    alone = _self_pairs(term, whiten, patches.select_signals(thinned))
     pairs = (unexplained - alone) * s * (p - 1) / (p * (s - 1))
     corrected = whole.clone()
     corrected[thinned] = features[thinned].square().sum(dim=1) + pairs + alone * s / p

@@ -1,4 +1,4 @@
-"""Choosing what gradients do not: small searches over scores that are cheap once features exist."""
+"""Searches without gradients, over scores that are cheap once features exist."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from itertools import product
 from typing import Generic, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor
 
 from gcgp._runtime.processes import ProcessGroup
 
 SearchPoint = tuple[float, ...]
-Likelihood = TypeVar("Likelihood")
+DEFAULT_START: SearchPoint = (3.0, 3.25)
+"""log10 of the prior variance of a typical signal, and log2 of the noise of Dirichlet targets of other classes.
+
+The latter stands for α_ε: the targets lie about 1.5 times as far apart, which limits confidence.
+"""
+COARSE_STEPS: tuple[SearchPoint, ...] = ((0.5, 0.25),)
+FINE_STEPS: tuple[SearchPoint, ...] = ((0.5, 0.25), (0.25, 0.125))
+"""The minimum lies in a narrow diagonal valley: larger steps stop beside it."""
+LikelihoodT = TypeVar("LikelihoodT")
 
 
 @dataclass(frozen=True)
@@ -37,10 +45,10 @@ class ScoringBatch:
         empty = cls(none.reshape(0, size), none, none, none.long(), none)
         names = [field.name for field in fields(cls)]
         columns = (torch.cat([getattr(part, name) for part in (empty, *parts)]) for name in names)
-        return cls(*map(processes.joined, columns))
+        return cls(*map(processes.concatenate, columns))
 
-    def of(self, chosen: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> ScoringBatch:
-        """The chosen signals alone."""
+    def take(self, chosen: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> ScoringBatch:
+        """The chosen signals."""
         return ScoringBatch(
             self.features[chosen],
             self.residual[chosen],
@@ -48,6 +56,12 @@ class ScoringBatch:
             None if self.labels is None else self.labels[chosen],
             None if self.targets is None else self.targets[chosen],
         )
+
+    def observations(self, task: str) -> Num[Tensor, "n"]:
+        """Labels in classification, targets in regression."""
+        observed = self.labels if task == "classification" else self.targets
+        assert observed is not None
+        return observed
 
     def along(self, basis: Float[Tensor, "M r"]) -> ScoringBatch:
         """The features' coordinates in an orthonormal basis of directions; the rest joins the residual.
@@ -60,10 +74,10 @@ class ScoringBatch:
 
 
 @dataclass(frozen=True)
-class SelectedModel(Generic[Likelihood]):
+class SelectedModel(Generic[LikelihoodT]):
     """A likelihood and a GP variance, and how badly they score."""
 
-    likelihood: Likelihood
+    likelihood: LikelihoodT
     variance: float
     loss: float
     at: SearchPoint = ()

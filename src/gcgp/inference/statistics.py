@@ -67,8 +67,8 @@ class Statistics:
             self.residual[g] += residual[member].sum()
             self.count[g] += len(rows)
 
-    def total(self, processes: ProcessGroup) -> None:
-        """Become the sums over the signals of all processes."""
+    def reduce(self, processes: ProcessGroup) -> None:
+        """Replace the sums by those over the signals of all processes."""
         processes.sum(self.gram, self.cross, self.squares, self.residual, self.count)
 
     def without(self, part: Statistics) -> Statistics:

@@ -1,7 +1,7 @@
-"""Stochastic variational inference as in the paper: Adam on everything, in small batches of signals.
+"""Stochastic variational inference as in the paper: Adam on all parameters, in small batches of signals.
 
-q is free: a mean and a Cholesky factor for each latent function, whitened, as in Hensman et al. (2015) and
-GPflow. A batch's bound is unbiased for that of all signals.
+q is free: a mean and a Cholesky factor per latent function, whitened, as in Hensman et al. (2015) and GPflow.
+The bound of a batch is an unbiased estimate of that of all signals.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,25 +18,26 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from gcgp._runtime.checkpoint import Checkpoint
+from gcgp._runtime.history import History
+from gcgp._runtime.memory import runs
 from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 from gcgp.domain import Signals
 from gcgp.inference.cholesky import FactorizationError
+from gcgp.inference.feature_dataset import FeatureDataset
 from gcgp.inference.features import RUN_BYTES, Features
 from gcgp.inference.likelihoods import Likelihood
-from gcgp.inference.natural_gradient import FeatureDataset
 from gcgp.inference.parameters import Parameters
 from gcgp.inference.posterior import Posterior
 from gcgp.inference.triangular import SpreadAndVolume, SquaredProducts
-from gcgp.patches.convolution import runs
-from gcgp.selection.optimizer import History
 
-PAPER_BATCH = 200
-PAPER_LEARNING_RATE = 1e-3
+CHECKPOINT_KEY = "svgp"
+BatchRun = tuple[Int[np.ndarray, "m"], Float[Tensor, "m M"], Float[Tensor, "m"]]
+"""Rows of signals, their features and residuals."""
 
 
 @dataclass(frozen=True)
 class FreePosterior:
-    """q of v/s, whose prior is standard normal, where f = φᵀv and s² is the GP's variance."""
+    """q of v/s, whose prior is standard normal, where f = φᵀv and s² is the variance of the GP."""
 
     distribution: CholeskyVariationalDistribution
     """Means `[C, M]` and lower Cholesky factors `[C, M, M]`."""
@@ -47,18 +47,18 @@ class FreePosterior:
     def prior(
         cls, size: int, latents: int, log_variance: Float[Tensor, ""], dtype: torch.dtype = torch.float64
     ) -> FreePosterior:
-        """The prior itself, where the paper starts."""
+        """The prior, where the paper starts."""
         shape = torch.Size([latents])
         return cls(CholeskyVariationalDistribution(size, shape, 0.0).to(dtype), log_variance)
 
     @property
     def means(self) -> Float[Tensor, "C M"]:
-        """Of v/s."""
+        """Means of v/s."""
         return self.distribution.variational_mean
 
     @property
     def factors(self) -> Float[Tensor, "C M M"]:
-        """Lower Cholesky factors of the covariances of v/s; above their diagonals anything may stand."""
+        """Lower Cholesky factors of the covariances of v/s; entries above their diagonals are ignored."""
         return self.distribution.chol_variational_covar
 
     def predict(
@@ -69,7 +69,7 @@ class FreePosterior:
         factors = self.factors
         spread: Tensor = SquaredProducts.apply(features.to(factors.dtype), factors)
         mean = scale * features.double() @ self.means.double().T
-        # Residuals may be estimates, which are right on average only if negative ones count too.
+        # Residuals may be estimates, which are unbiased only if negative ones are included.
         return mean, scale.square() * (spread.double() + residual[:, None]).clamp_min(0.0)
 
     def divergence(self) -> Float[Tensor, ""]:
@@ -77,8 +77,8 @@ class FreePosterior:
         covariances: Tensor = SpreadAndVolume.apply(self.factors)
         return 0.5 * (covariances + self.means.double().square().sum() - self.means.numel())
 
-    def settled(self) -> Posterior:
-        """The same posterior by its precisions, as predictions use it."""
+    def to_posterior(self) -> Posterior:
+        """The same posterior in terms of its precisions, as predictions use it."""
         with torch.no_grad():
             factors = self.factors.double().tril()
             identity = torch.eye(self.means.shape[1], dtype=torch.float64)
@@ -88,40 +88,28 @@ class FreePosterior:
             return Posterior(variance, math.sqrt(variance) * self.means.double().T.contiguous(), roots)
 
 
-@runtime_checkable
 class Source(Protocol):
     """Where the features of batches come from."""
 
-    def batch(
-        self, rows: Int[np.ndarray, "n"]
-    ) -> Iterator[tuple[Int[np.ndarray, "m"], Float[Tensor, "m M"], Float[Tensor, "m"]]]:
-        """Runs of the batch: their signals, features and residuals."""
-        ...
-
-    def pull(self) -> None:
-        """Take gradients further, once the whole batch has been differentiated."""
+    def batch(self, rows: Int[np.ndarray, "n"]) -> Iterator[BatchRun]:
+        """Runs of the batch; the caller differentiates each run before it asks for the next."""
         ...
 
 
 @dataclass(frozen=True)
 class CachedFeatures:
-    """Features that were made once, for when nothing that they depend on is learned."""
+    """Features that were computed once, if nothing that they depend on is learned."""
 
-    observed: FeatureDataset
+    dataset: FeatureDataset
 
-    def batch(
-        self, rows: Int[np.ndarray, "n"]
-    ) -> Iterator[tuple[Int[np.ndarray, "m"], Float[Tensor, "m M"], Float[Tensor, "m"]]]:
-        """See `Source`."""
-        yield rows, self.observed.features[rows].double(), self.observed.residual[rows].double()
-
-    def pull(self) -> None:
-        """Nothing to do."""
+    def batch(self, rows: Int[np.ndarray, "n"]) -> Iterator[BatchRun]:
+        """The batch in one run."""
+        yield rows, *self.dataset.rows(rows)
 
 
-@dataclass
+@dataclass(frozen=True)
 class RecomputedFeatures:
-    """Features that are made for each batch again, differentiable in all that they are made of."""
+    """Features that are computed for each batch, differentiable in all that they depend on."""
 
     features: Features
     signals: Signals
@@ -129,191 +117,176 @@ class RecomputedFeatures:
     """Patches drawn for the prior variance of large signals."""
     seed: int = 0
     first: int = 0
-    """Number of the first signal, where several processes have some each."""
-    _present: Features | None = None
-    _roots: Sequence[Tensor] = ()
+    """Index of the first signal of this process."""
 
-    def batch(
-        self, rows: Int[np.ndarray, "n"]
-    ) -> Iterator[tuple[Int[np.ndarray, "m"], Float[Tensor, "m M"], Float[Tensor, "m"]]]:
-        """See `Source`."""
-        # New terms, because a term keeps the factor of its Kuu.
-        self._present = replace(self.features, terms=[replace(term) for term in self.features.terms])
-        self._roots = self._present.roots()
+    def batch(self, rows: Int[np.ndarray, "n"]) -> Iterator[BatchRun]:
+        """Runs of the batch; gradients reach the factors of Kuu after the last one."""
+        # Copies of the terms, because a term caches the factor of its Kuu.
+        features = replace(self.features, terms=[replace(term) for term in self.features.terms])
+        roots = features.roots()
         signals = self.signals[rows]
-        cost = self.features.bytes_per_signal(signals)
-        for run in runs(cost, min(self.features.memory, RUN_BYTES)):
+        for run in runs(features.bytes_per_signal(signals), min(features.memory, RUN_BYTES)):
             part = signals[run]
-            charts = [term.convolution.make_chart(part) for term in self._present.terms]
-            chunk = self._present.traced(
-                part,
-                run,
-                self._roots,
-                charts,
-                draws=self.draws,
-                seed=self.seed,
-                numbers=self.first + rows[run],
+            charts = [term.convolution.make_chart(part) for term in features.terms]
+            indices = self.first + rows[run]
+            chunk = features.traced(
+                part, run, roots, charts, draws=self.draws, seed=self.seed, numbers=indices
             )
             yield rows[run], chunk.features, chunk.unexplained
-
-    def pull(self) -> None:
-        """Through the factors of Kuu."""
-        assert self._present is not None
-        self._present.pull_roots(self._roots)
+        features.pull_roots(roots)
 
 
-def batch_bound(
-    posterior: FreePosterior,
-    source: Source,
-    likelihood: Callable[[], Likelihood],
-    targets: Num[Tensor, "N"],
-    rows: Int[np.ndarray, "n"],
-    scale: float | None = None,
-    divergence: bool = True,
-    log_prior: Callable[[], Tensor] = lambda: torch.zeros(()),
-) -> float:
-    """The bound of all N signals, estimated from some; its gradients are added to the leaves' `grad`.
+@dataclass(frozen=True)
+class StochasticBound:
+    """The evidence lower bound of all signals, estimated from batches."""
 
-    `likelihood` makes one for each run of the batch, because each run is differentiated by itself. Where
-    several processes have parts of the batch, `scale` says how many signals each stands for, and one of them
-    counts the divergence and the log prior of what is learned beside q.
-    """
-    scale, total = len(targets) / len(rows) if scale is None else scale, 0.0
-    for part, features, residual in source.batch(rows):
-        with torch.enable_grad():
-            mean, variance = posterior.predict(features, residual)
-            value = scale * likelihood().expected_log(mean, variance, targets[part]).sum()
-        value.backward()
-        total += float(value.detach())
-    source.pull()
-    if divergence:
-        with torch.enable_grad():
-            penalty = log_prior() - posterior.divergence()
-        penalty.backward()
-        total += float(penalty.detach())
-    return total
+    posterior: FreePosterior
+    source: Source
+    likelihood: Callable[[int], Likelihood]
+    """The likelihood of a step; each call makes a new one, because each run is differentiated on its own."""
+    targets: Num[Tensor, "N"]
+    log_prior: Callable[[], Tensor] = lambda: torch.zeros(())
+    """Log density of the priors of what is learned beside q."""
+    processes: ProcessGroup = SINGLE_PROCESS
+    first: int = 0
+    """Index of the first signal of this process."""
+    total: int | None = None
+    """Number of signals of all processes; None: as many as there are here."""
+
+    @property
+    def count(self) -> int:
+        """Number of signals of all processes."""
+        return len(self.targets) if self.total is None else self.total
+
+    def estimate(self, indices: Int[np.ndarray, "n"], step: int = 0) -> float:
+        """The share of this process in the bound estimated from some signals of all processes.
+
+        Gradients are added to the `grad` of the leaves. The first process counts divergence and log prior.
+        """
+        rows = indices[(indices >= self.first) & (indices < self.first + len(self.targets))] - self.first
+        scale, value = self.count / len(indices), 0.0
+        for part, features, residual in self.source.batch(rows):
+            with torch.enable_grad():
+                mean, variance = self.posterior.predict(features, residual)
+                logs = self.likelihood(step).expected_log(mean, variance, self.targets[part])
+                fit = scale * logs.sum()
+            fit.backward()
+            value += float(fit.detach())
+        if self.processes.rank == 0:
+            with torch.enable_grad():
+                penalty = self.log_prior() - self.posterior.divergence()
+            penalty.backward()
+            value += float(penalty.detach())
+        return value
 
 
 def adam(
-    posterior: FreePosterior,
-    source: Source,
-    likelihood: Callable[[int], Likelihood],
-    targets: Num[Tensor, "N"],
+    bound: StochasticBound,
     parameters: Parameters,
     *,
     epochs: int,
-    batch: int = PAPER_BATCH,
-    learning_rate: float = PAPER_LEARNING_RATE,
+    batch_size: int,
+    learning_rate: float,
     seed: int = 0,
     history: History,
     checkpoint: Checkpoint | None = None,
-    tell: Callable[[int], None] = lambda step: None,
-    processes: ProcessGroup = SINGLE_PROCESS,
-    first: int = 0,
-    count: int | None = None,
-    log_prior: Callable[[], Tensor] = lambda: torch.zeros(()),
+    report: Callable[[int], None] = lambda step: None,
 ) -> Float[np.ndarray, "k"]:
-    """Adam on q and on the parameters, which end at what is returned; the last state is kept, as usual.
+    """Maximize the bound over q and the parameters; their last value is set and returned.
 
-    `likelihood` makes that of a step, with random draws of its own. The history has the mean bound of each
-    pass through the signals. A run that is resumed from its checkpoint goes on as if it had never stopped.
-    Where several processes have some of the `count` signals each, `first` is the number of the first one.
-    A step after which Kuu has no factor is taken back.
+    The history gets the mean bound of each epoch. A resumed run continues as if it had never stopped. If Kuu
+    has no Cholesky factor after a step, the step of the parameters is undone.
     """
-    count = len(targets) if count is None else count
+    count, processes = bound.count, bound.processes
     x = torch.zeros(parameters.size, dtype=torch.float64, requires_grad=True)
-    leaves = [*posterior.distribution.parameters(), x]
+    leaves = [*bound.posterior.distribution.parameters(), x]
     optimizer = torch.optim.Adam(leaves, lr=learning_rate, maximize=True, fused=True)
     low, high = torch.tensor(parameters.bounds, dtype=torch.float64).reshape(-1, 2).T
-    per_epoch = math.ceil(count / batch)
-    step, sums = 0, 0.0
-    factored = x.detach().clone()
-    means: list[float] = []
-    found = checkpoint.load("adam") if checkpoint is not None else None
-    if found is not None:
-        step, sums = int(found["step"]), float(found["sums"])
-        _restore(optimizer, leaves, found)
-        for mean in found["means"].tolist():
-            means.append(mean)
+    per_epoch = math.ceil(count / batch_size)
+    state = _Progress.start(x)
+    saved = checkpoint.load(CHECKPOINT_KEY) if checkpoint is not None else None
+    if saved is not None:
+        state = _Progress.restore(saved, optimizer, leaves)
+        for mean in state.means:
             history.add(mean)
-    order = _order(count, seed, step // per_epoch)
-    while step < epochs * per_epoch:
-        at = step % per_epoch
-        if at == 0:
-            order = _order(count, seed, step // per_epoch)
-        rows = order[at * batch : (at + 1) * batch]
+
+    def estimate(indices: Int[np.ndarray, "n"]) -> Float[Tensor, ""]:
         optimizer.zero_grad()
         parameters.set(x.detach().numpy())
-        mine = rows[(rows >= first) & (rows < first + len(targets))] - first
+        return torch.tensor(bound.estimate(indices, state.step), dtype=torch.float64)
 
-        def bound(
-            mine: Int[np.ndarray, "m"] = mine, scale: float = count / len(rows), step: int = step
-        ) -> float:
-            return batch_bound(
-                posterior,
-                source,
-                partial(likelihood, step),
-                targets,
-                mine,
-                scale,
-                divergence=processes.rank == 0,
-                log_prior=log_prior,
-            )
-
+    order: Int[np.ndarray, "N"] | None = None
+    while state.step < epochs * per_epoch:
+        epoch, position = divmod(state.step, per_epoch)
+        if order is None or position == 0:
+            order = np.random.default_rng([seed, epoch]).permutation(count)
+        indices = order[position * batch_size : (position + 1) * batch_size]
         try:
-            value = torch.tensor(bound(), dtype=torch.float64)
+            value = estimate(indices)
         except FactorizationError:
-            if torch.equal(factored, x):
+            if torch.equal(state.feasible, x):
                 raise
             with torch.no_grad():
-                x.copy_(factored)
-            optimizer.zero_grad()
-            parameters.set(x.detach().numpy())
-            value = torch.tensor(bound(), dtype=torch.float64)
-        factored = x.detach().clone()
+                x.copy_(state.feasible)
+            value = estimate(indices)
+        state.feasible = x.detach().clone()
         x.grad = torch.from_numpy(parameters.gradient(x.detach().numpy()))
-        processes.sum(value, *(_gradient(leaf) for leaf in leaves))
+        for leaf in leaves:
+            leaf.grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        processes.sum(value, *(leaf.grad for leaf in leaves if leaf.grad is not None))
         optimizer.step()
         with torch.no_grad():
             x.clamp_(low, high)
-        step, sums = step + 1, sums + float(value)
-        tell(step)
-        if step % per_epoch == 0:
-            means.append(sums / per_epoch / count)
-            history.add(means[-1])
-            sums = 0.0
-        if checkpoint is not None and checkpoint.due("adam"):
-            checkpoint.save("adam", _state(optimizer, leaves, step, sums, means))
+        state.step, state.sum = state.step + 1, state.sum + float(value)
+        report(state.step)
+        if state.step % per_epoch == 0:
+            state.means.append(state.sum / per_epoch / count)
+            history.add(state.means[-1])
+            state.sum = 0.0
+        if checkpoint is not None and checkpoint.due(CHECKPOINT_KEY):
+            checkpoint.save(CHECKPOINT_KEY, state.tensors(optimizer, leaves))
     parameters.set(x.detach().numpy())
     return x.detach().numpy().copy()
 
 
-def _gradient(leaf: Tensor) -> Tensor:
-    if leaf.grad is None:
-        leaf.grad = torch.zeros_like(leaf)
-    return leaf.grad
+@dataclass
+class _Progress:
+    """What a run of Adam has reached, beside the leaves and the state of the optimizer."""
 
+    step: int
+    sum: float
+    """Sum of the bounds in the present epoch."""
+    means: list[float]
+    """Mean bound of each finished epoch, in nats per signal."""
+    feasible: Float[Tensor, "k"]
+    """The last parameters at which all Kuu had a Cholesky factor."""
 
-def _order(count: int, seed: int, epoch: int) -> Int[np.ndarray, "N"]:
-    return np.random.default_rng([seed, epoch]).permutation(count)
+    @classmethod
+    def start(cls, x: Float[Tensor, "k"]) -> _Progress:
+        return cls(0, 0.0, [], x.detach().clone())
 
+    def tensors(self, optimizer: torch.optim.Adam, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
+        """All of it, for a checkpoint."""
+        values = {"step": self.step, "sum": self.sum, "means": self.means}
+        state = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
+        state["feasible"] = self.feasible
+        for i, leaf in enumerate(leaves):
+            state[f"leaf.{i}"] = leaf.detach().clone()
+            state |= {f"moment.{i}.{name}": value.clone() for name, value in optimizer.state[leaf].items()}
+        return state
 
-def _state(
-    optimizer: torch.optim.Adam, leaves: Sequence[Tensor], step: int, sums: float, means: list[float]
-) -> dict[str, Tensor]:
-    numbers = {"step": step, "sums": sums, "means": means}
-    state = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
-    for i, leaf in enumerate(leaves):
-        state[f"leaf.{i}"] = leaf.detach().clone()
-        state |= {f"moment.{i}.{name}": value.clone() for name, value in optimizer.state[leaf].items()}
-    return state
-
-
-def _restore(optimizer: torch.optim.Adam, leaves: Sequence[Tensor], state: dict[str, Tensor]) -> None:
-    for i, leaf in enumerate(leaves):
-        with torch.no_grad():
-            leaf.copy_(state[f"leaf.{i}"])
-        start = f"moment.{i}."
-        optimizer.state[leaf] = {
-            key.removeprefix(start): value.clone() for key, value in state.items() if key.startswith(start)
-        }
+    @classmethod
+    def restore(
+        cls, state: dict[str, Tensor], optimizer: torch.optim.Adam, leaves: Sequence[Tensor]
+    ) -> _Progress:
+        """The progress in a checkpoint; leaves and optimizer are set to it."""
+        for i, leaf in enumerate(leaves):
+            with torch.no_grad():
+                leaf.copy_(state[f"leaf.{i}"])
+            prefix = f"moment.{i}."
+            optimizer.state[leaf] = {
+                key.removeprefix(prefix): value.clone()
+                for key, value in state.items()
+                if key.startswith(prefix)
+            }
+        return cls(int(state["step"]), float(state["sum"]), state["means"].tolist(), state["feasible"])

@@ -1,4 +1,4 @@
-"""Climbing a bound: L-BFGS or Adam, the best point kept, a history of what happened."""
+"""Maximization of an objective by L-BFGS or Adam; the best point is returned."""
 
 from __future__ import annotations
 
@@ -15,42 +15,41 @@ from gcgp._runtime.history import History
 from gcgp.inference.cholesky import FactorizationError
 
 OPTIMIZERS = ("l-bfgs", "adam")
-GAIN = 1e-5
-PATIENCE = {"l-bfgs": 10, "adam": 30}
-"""Climbing stops once so many iterations together gain less than `GAIN`, in nats a signal."""
-MOST_TRIES = 8
-"""Points along one direction: rounding may leave nothing to gain there."""
+PATIENCE_ITERATIONS = {"l-bfgs": 10, "adam": 30}
+MIN_GAIN_OF_PATIENCE = 1e-5
+"""Optimization stops when that many iterations together gain less than this (nats per signal)."""
+MAX_LINE_SEARCH_POINTS = 8
+"""Rounding may leave nothing to gain along a direction."""
+ADAM_LEARNING_RATE = 0.05
 
 Function = Callable[[Float[np.ndarray, "k"]], tuple[float, Float[np.ndarray, "k"]]]
 
 
-class _Enough(Exception):
+class _Converged(Exception):
     pass
 
 
 class _Journal:
-    """A function whose values are kept in a checkpoint, in the order in which they were asked for."""
+    """A function whose values are stored in a checkpoint, in the order of the calls."""
 
-    def __init__(self, function: Function, checkpoint: Checkpoint, stage: str) -> None:
-        self.function = function
-        self.checkpoint = checkpoint
-        self.stage = f"maximize {stage}"
-        found = checkpoint.load(self.stage)
-        self.rows = [] if found is None else list(found["rows"].numpy())
-        self.asked = 0
+    def __init__(self, function: Function, checkpoint: Checkpoint, key: str) -> None:
+        self.function, self.checkpoint, self.key = function, checkpoint, key
+        saved = checkpoint.load(key)
+        self.rows = [] if saved is None else list(saved["rows"].numpy())
+        self.calls = 0
 
     def __call__(self, x: Float[np.ndarray, "k"]) -> tuple[float, Float[np.ndarray, "k"]]:
-        self.asked += 1
+        self.calls += 1
         size = len(x)
-        if self.asked <= len(self.rows):
-            row = self.rows[self.asked - 1]
+        if self.calls <= len(self.rows):
+            row = self.rows[self.calls - 1]
             if np.array_equal(row[:size], x):
                 return float(row[size]), row[size + 1 :].copy()
-            del self.rows[self.asked - 1 :]  # another machine rounds otherwise: from here on anew
+            del self.rows[self.calls - 1 :]  # stored on a machine that rounds differently
         value, gradient = self.function(x)
         self.rows.append(np.concatenate([x, [value], gradient]))
-        if self.checkpoint.due(self.stage):
-            self.checkpoint.save(self.stage, {"rows": torch.from_numpy(np.stack(self.rows))})
+        if self.checkpoint.due(self.key):
+            self.checkpoint.save(self.key, {"rows": torch.from_numpy(np.stack(self.rows))})
         return value, gradient
 
 
@@ -62,20 +61,19 @@ def maximize(
     optimizer: str = "l-bfgs",
     max_iter: int = 50,
     history: History,
-    learning_rate: float = 0.05,
     checkpoint: Checkpoint | None = None,
-    stage: str = "",
+    checkpoint_key: str = "maximize",
 ) -> tuple[Float[np.ndarray, "k"], float, bool]:
-    """The best point found from `start`, its value, and whether the maximize was interrupted by the user.
+    """The best point from `start`, its value, and whether the user has interrupted the optimization.
 
-    The checkpoint keeps all values and gradients under the name of the stage. A maximize that is begun again
-    takes them from there, and so comes to where it was and goes on as it would have.
+    The checkpoint stores all values and gradients under the key. A run that is started again reads them from
+    there, and so continues where it stopped.
     """
     best, highest = start.copy(), -np.inf
     recent: list[float] = []
 
-    def attempted(x: np.ndarray) -> tuple[float, np.ndarray]:
-        """The objective; −∞, and so a rejected step, where a matrix has no factor (except at the start)."""
+    def factored(x: np.ndarray) -> tuple[float, np.ndarray]:
+        """The objective; −∞, a rejected step, where a matrix has no Cholesky factor (except at the start)."""
         try:
             return objective(x)
         except (FactorizationError, LinAlgError):
@@ -83,9 +81,9 @@ def maximize(
                 raise
             return -np.inf, np.zeros_like(x)
 
-    journal = attempted if checkpoint is None else _Journal(attempted, checkpoint, stage)
+    journal = factored if checkpoint is None else _Journal(factored, checkpoint, checkpoint_key)
 
-    def evaluated(x: np.ndarray) -> tuple[float, np.ndarray]:
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best, highest
         value, gradient = journal(x)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
@@ -94,28 +92,28 @@ def maximize(
             best, highest = x.copy(), value
         return -value, -gradient
 
-    def note(*_: object) -> None:
+    def end_iteration(*_: object) -> None:
         history.add(highest)
         recent.append(highest)
-        patience = PATIENCE[optimizer]
-        if len(recent) > patience and recent[-1] - recent[-1 - patience] < GAIN:
-            raise _Enough
+        patience = PATIENCE_ITERATIONS[optimizer]
+        if len(recent) > patience and recent[-1] - recent[-1 - patience] < MIN_GAIN_OF_PATIENCE:
+            raise _Converged
 
     interrupted = False
     try:
         if optimizer == "l-bfgs":
             minimize(
-                evaluated,
+                loss,
                 start,
                 jac=True,
                 method="L-BFGS-B",
                 bounds=bounds,
-                callback=note,
-                options={"maxiter": max_iter, "maxls": MOST_TRIES, "ftol": 1e-7},
+                callback=end_iteration,
+                options={"maxiter": max_iter, "maxls": MAX_LINE_SEARCH_POINTS, "ftol": 1e-7},
             )
         else:
-            _adam(evaluated, start, bounds, max_iter, learning_rate, note)
-    except _Enough:
+            _adam(loss, start, bounds, max_iter, end_iteration)
+    except _Converged:
         pass
     except KeyboardInterrupt:
         interrupted = True
@@ -123,20 +121,18 @@ def maximize(
 
 
 def _adam(
-    evaluated: Function,
+    loss: Function,
     start: np.ndarray,
     bounds: list[tuple[float, float]],
     max_iter: int,
-    learning_rate: float,
-    note: Callable[[], None],
+    end_iteration: Callable[[], None],
 ) -> None:
     x = torch.tensor(start, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.Adam([x], lr=learning_rate)
+    optimizer = torch.optim.Adam([x], lr=ADAM_LEARNING_RATE)
     low, high = torch.tensor(bounds, dtype=torch.float64).reshape(-1, 2).T
     for _ in range(max_iter):
-        _, gradient = evaluated(x.detach().numpy().copy())
-        x.grad = torch.from_numpy(gradient)
+        x.grad = torch.from_numpy(loss(x.detach().numpy().copy())[1])
         optimizer.step()
         with torch.no_grad():
             x.clamp_(low, high)
-        note()
+        end_iteration()

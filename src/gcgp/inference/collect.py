@@ -1,0 +1,73 @@
+"""The pass over all training signals that most inference methods begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gcgp.inference.feature_dataset import FeatureDataset
+from gcgp.inference.features import Features
+from gcgp.inference.method import InferenceProblem
+from gcgp.inference.prior_variances import PRIOR_VARIANCE_DRAWS
+from gcgp.inference.search import ScoringBatch, SelectedModel
+from gcgp.inference.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Features of the training signals in the forms that inference needs, and the selected model."""
+
+    features: Features
+    statistics: Statistics
+    batch: ScoringBatch
+    """The signals on which choices are scored."""
+    dataset: FeatureDataset | None
+    """All signals."""
+    selected: SelectedModel[Any]
+    """Variance and closed-form likelihood."""
+
+
+def collect(
+    problem: InferenceProblem, *, keep_features: bool = False, exact_variances: bool = False
+) -> Collected:
+    """One pass over the signals, then the selection of variance and closed-form likelihood.
+
+    `keep_features` stores the features of all signals. Without `exact_variances`, prior variances of large
+    signals that are not scored are estimated, which suffices where only their sum counts.
+    """
+    data, context = problem.data, problem.context
+    features = Features(problem.terms, context.memory, context.device, problem.constant)
+    context.progress.stage("features", len(data.signals))
+    statistics = Statistics.empty(data.groups, features.size)
+    dataset = None
+    if keep_features:
+        dataset = FeatureDataset.allocate(features.size, data, context.dtype, context.memory)
+    seed = int(context.rng.integers(2**31))
+    inside = (problem.scored >= data.first) & (problem.scored < data.first + len(data.signals))
+    scored = problem.scored[inside] - data.first
+    parts: list[ScoringBatch] = []
+    for chunk in features.chunks(
+        data.signals,
+        draws=None if exact_variances else PRIOR_VARIANCE_DRAWS,
+        seed=seed,
+        first=data.first,
+        exact=scored,
+        progress=context.progress.update,
+    ):
+        run, group, targets = chunk.run, data.group[chunk.run], data.targets[chunk.run]
+        statistics.add(chunk.features, group, targets, chunk.unexplained)
+        if dataset is not None:
+            dataset.fill(chunk)
+        assert chunk.diagonal is not None
+        rows = scored[(scored >= run.start) & (scored < run.stop)] - run.start
+        everything = ScoringBatch(chunk.features, chunk.unexplained, chunk.diagonal, group, targets)
+        parts.append(everything.take(torch.from_numpy(rows)))
+    statistics.reduce(data.processes)
+    batch = ScoringBatch.concatenate(parts, data.processes, features.size)
+    context.progress.stage("variance")
+    selected = problem.closed_form.select(
+        statistics, batch, variance=problem.variance, start=problem.start, processes=data.processes
+    )
+    return Collected(features, statistics, batch, dataset, selected)

@@ -1,0 +1,204 @@
+"""Closed-form classification: labels as Gaussian targets (Milios et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
+from gcgp.inference.likelihoods.base import target_logs
+from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood
+from gcgp.inference.likelihoods.softmax import Softmax, expected_softmax, normal_draws
+from gcgp.inference.posterior import LOG_2PI, NormalEquations
+from gcgp.inference.search import (
+    DEFAULT_START,
+    FINE_STEPS,
+    ScoringBatch,
+    SearchPoint,
+    SelectedModel,
+    pattern_search,
+)
+from gcgp.inference.statistics import Statistics
+
+DEFAULT_ALPHA = 0.01
+"""α_ε if no signal can be left out to select it, as in Milios et al."""
+LOG2_NOISE_RANGE = math.log2(math.log(2)), 5.0
+"""α_ε from 1 down to 1.3e-14."""
+MAX_LOG10_VARIANCE = 8.0
+ERROR_PSEUDO_COUNT = 0.1
+"""Pseudo-count of misclassified signals; limits confidence."""
+SEARCH_DIRECTIONS = 1_000
+"""With more than twice as many features, the search is done in the principal directions only."""
+SELECTION_DRAWS = 128
+"""Draws for class probabilities during the search."""
+
+
+def alpha_of(noise: float) -> float:
+    """The α_ε for which the targets of the classes that a signal does not belong to have this noise variance.
+
+    >>> round(alpha_of(math.log(1 / 0.01 + 1)), 9)
+    0.01
+    """
+    return 1 / math.expm1(noise)
+
+
+def cautious_loss(logs: Float[Tensor, "n"]) -> float:
+    """Mean negative log probability of the true class, with a pseudo-count of misclassified signals.
+
+    Without errors, the mean alone can be reduced indefinitely by overconfidence.
+
+    >>> sure, surer = torch.tensor([[0.99, 0.99], [1 - 1e-9, 1 - 1e-9]], dtype=torch.float64).log()
+    >>> cautious_loss(sure) < cautious_loss(surer)
+    True
+    """
+    wrong = torch.log1p(-logs.exp()).clamp_min(math.log(1e-12)).mean()
+    return -float((logs.sum() + ERROR_PSEUDO_COUNT * wrong) / (len(logs) + ERROR_PSEUDO_COUNT))
+
+
+@dataclass(eq=False, repr=False)
+class Dirichlet(ClosedFormLikelihood):
+    """Targets log α − σ²/2 with noise σ² = log(1/α + 1), where α = α_ε, plus 1 for the true class.
+
+    There are two targets per class, so `Statistics` grouped by class, with all targets 1, determine the C
+    posteriors. The mean over balanced classes is subtracted from the targets: it changes no probability, and
+    latent functions then have a prior mean of zero.
+
+    Args:
+        alpha: α_ε; the smaller, the further apart the targets. `"auto"`: selected by the
+            leave-one-out likelihood.
+    """
+
+    alpha: float | str | Float[Tensor, ""] = "auto"
+    name = "dirichlet"
+    task = "classification"
+    parameter = "alpha"
+
+    def level(self, own: bool) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Target and noise variance for the class of a signal, or for another class."""
+        assert not isinstance(self.alpha, str), "alpha has to be selected first"
+        alpha = torch.as_tensor(self.alpha, dtype=torch.float64) + own
+        noise = torch.log1p(1 / alpha)
+        return alpha.log() - noise / 2, noise
+
+    def offset(self, classes: int) -> Float[Tensor, ""]:
+        """Mean target over balanced classes."""
+        return (self.level(True)[0] + (classes - 1) * self.level(False)[0]) / classes
+
+    def latents(self, statistics: Statistics) -> int:
+        """Number of classes."""
+        return len(statistics.count)
+
+    def site_targets(
+        self, observations: Int[Tensor, "n"], latents: int
+    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+        """Centered target and noise variance of each signal for each class."""
+        own = torch.nn.functional.one_hot(observations, latents).double()
+        (t1, n1), (t0, n0) = self.level(True), self.level(False)
+        return own * t1 + (1 - own) * t0 - self.offset(latents), own * n1 + (1 - own) * n0
+
+    def normal_equations(self, statistics: Statistics) -> Callable[[int], NormalEquations]:
+        """See `ClosedFormLikelihood`."""
+        count = statistics.count
+        (t1, n1), (t0, n0) = self.level(True), self.level(False)
+        shared, extra = statistics.gram.sum(dim=0) / n0, 1 / n1 - 1 / n0
+        offset = self.offset(len(count))
+
+        def of_class(label: int) -> NormalEquations:
+            own = torch.zeros(len(count), dtype=torch.float64)
+            own[label] = 1.0
+            target = own * t1 + (1 - own) * t0 - offset
+            precision = own / n1 + (1 - own) / n0
+            return NormalEquations(
+                gram=torch.addcmul(shared, statistics.gram[label], extra),
+                cross=(precision * target) @ statistics.cross,
+                squares=(precision * target.square()) @ count,
+                residual=(precision @ statistics.residual).clamp_min(0.0),
+                log_noise=(LOG_2PI - precision.log()) @ count,
+            )
+
+        return of_class
+
+    @torch.no_grad()
+    def select(
+        self,
+        statistics: Statistics,
+        batch: ScoringBatch,
+        *,
+        variance: float | None = None,
+        start: SearchPoint = DEFAULT_START,
+        steps: Sequence[SearchPoint] = FINE_STEPS,
+        draws: Float[Tensor, "draws C"] | None = None,
+        processes: ProcessGroup = SINGLE_PROCESS,
+    ) -> SelectedModel[Dirichlet]:
+        """The α_ε and variance with the least `cautious_loss` of the leave-one-out probabilities.
+
+        The only signal of a class is not left out. If that leaves no signal, the collapsed bound selects the
+        variance, and α_ε is 0.01. With many features both are searched in the principal directions, and then
+        α_ε alone in all directions.
+        """
+        size = float(batch.diagonal.mean())
+        assert batch.labels is not None
+        batch = batch.take(statistics.count[batch.labels] > 1)
+        alpha = None if isinstance(self.alpha, str) else self.alpha
+        if len(batch.features) == 0 and alpha is None:
+            alpha = DEFAULT_ALPHA
+        if float(statistics.count.sum()) < statistics.cross.shape[1]:
+            # Fewer signals than features: all sums fit into the subspace that the signals span.
+            basis = statistics.span()
+            statistics, batch = statistics.along(basis), batch.along(basis)
+        free = (variance is None, alpha is None)
+
+        def model_at(point: SearchPoint) -> tuple[Dirichlet, float]:
+            likelihood = Dirichlet(alpha_of(2 ** point[1]) if alpha is None else alpha)
+            return likelihood, 10 ** point[0] / size if variance is None else variance
+
+        def search(
+            statistics: Statistics, batch: ScoringBatch, start: SearchPoint, steps: Sequence[SearchPoint]
+        ) -> SelectedModel[Dirichlet]:
+            def loss(point: SearchPoint) -> float:
+                likelihood, s2 = model_at(point)
+                if alpha is None and not LOG2_NOISE_RANGE[0] <= point[1] <= LOG2_NOISE_RANGE[1]:
+                    return math.inf
+                if variance is None and abs(point[0]) > MAX_LOG10_VARIANCE:
+                    return math.inf
+                if len(batch.features) == 0:
+                    return -float(likelihood.bound(statistics, s2)) / max(float(statistics.count.sum()), 1.0)
+                return cautious_loss(likelihood.leave_one_out_logs(statistics, s2, batch, draws, processes))
+
+            moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
+            best, value = pattern_search(loss, start, moves if any(free) else [])
+            return SelectedModel(*model_at(best), value, best)
+
+        if batch.features.shape[1] > 2 * SEARCH_DIRECTIONS:
+            basis = statistics.principal(SEARCH_DIRECTIONS)
+            start = search(statistics.along(basis), batch.along(basis), start, steps).at
+            steps = [(0.0, step[1]) for step in steps if step[1]]
+        return search(statistics, batch, start, steps)
+
+    def leave_one_out_logs(
+        self,
+        statistics: Statistics,
+        variance: float | Tensor,
+        batch: ScoringBatch,
+        draws: Float[Tensor, "draws C"] | None = None,
+        processes: ProcessGroup = SINGLE_PROCESS,
+    ) -> Float[Tensor, "n"]:
+        """Log probability of the label of each signal of the batch, leave-one-out."""
+        draws = normal_draws(len(statistics.count), SELECTION_DRAWS) if draws is None else draws
+        mean, spread = self.leave_one_out(statistics, variance, batch, processes)
+        return target_logs(expected_softmax(mean, spread, draws), batch.observations(self.task))
+
+    def probabilities(
+        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"]
+    ) -> Float[Tensor, "n C"]:
+        """E softmax(f)."""
+        return self.predictive().probabilities(mean, variance)
+
+    def predictive(self) -> Softmax:
+        """A softmax."""
+        return Softmax()

@@ -1,0 +1,138 @@
+"""Closed-form regression with Gaussian noise (Titsias 2009)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
+from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood
+from gcgp.inference.posterior import LOG_2PI, NormalEquations
+from gcgp.inference.search import DEFAULT_START, FINE_STEPS, ScoringBatch, SearchPoint, SelectedModel
+from gcgp.inference.statistics import Statistics
+
+LOG10_VARIANCE_RATIOS = [step / 2 for step in range(-8, 19)]
+"""log10 of prior variance over noise at which the search starts."""
+MIN_NOISE_SHARE = 1e-8
+"""Noise is at least this share of the mean square of the targets."""
+
+
+@dataclass(eq=False, repr=False)
+class Gaussian(ClosedFormLikelihood):
+    """Targets t = f + ε with noise ε ~ N(0, `noise`).
+
+    Args:
+        noise: Variance of the noise. `"auto"`: selected by the collapsed bound.
+
+    >>> mean = torch.zeros(1, 1, dtype=torch.float64)
+    >>> Gaussian(0.5).predictive_log(mean, 0.5 + mean, mean[:, 0]).numpy().round(4)
+    array([-0.9189])
+    """
+
+    noise: float | str | Float[Tensor, ""] = "auto"
+    name = "gaussian"
+    task = "regression"
+    parameter = "noise"
+
+    def latents(self, statistics: Statistics) -> int:
+        """1; groups of `statistics` count together."""
+        return 1
+
+    def site_targets(
+        self, observations: Float[Tensor, "n"], latents: int
+    ) -> tuple[Float[Tensor, "n 1"], Float[Tensor, "n 1"]]:
+        """The targets and the noise."""
+        return observations[:, None], self._noise.expand_as(observations)[:, None]
+
+    def normal_equations(self, statistics: Statistics) -> Callable[[int], NormalEquations]:
+        """See `ClosedFormLikelihood`."""
+        noise = self._noise
+        equations = NormalEquations(
+            gram=statistics.gram.sum(dim=0) / noise,
+            cross=statistics.cross.sum(dim=0) / noise,
+            squares=statistics.squares.sum() / noise,
+            residual=statistics.residual.sum().clamp_min(0.0) / noise,
+            log_noise=statistics.count.sum() * (LOG_2PI + noise.log()),
+        )
+        return lambda latent: equations
+
+    def predictive_log(
+        self, mean: Float[Tensor, "n 1"], variance: Float[Tensor, "n 1"], targets: Float[Tensor, "n"]
+    ) -> Float[Tensor, "n"]:
+        """Log density of the target, noise included."""
+        total = variance[:, 0] + self._noise
+        return -0.5 * (LOG_2PI + total.log() + (targets - mean[:, 0]).square() / total)
+
+    def leave_one_out_logs(
+        self,
+        statistics: Statistics,
+        variance: float | Tensor,
+        batch: ScoringBatch,
+        draws: Float[Tensor, "draws 1"] | None = None,
+        processes: ProcessGroup = SINGLE_PROCESS,
+    ) -> Float[Tensor, "n"]:
+        """Log density of the target of each signal of the batch, leave-one-out."""
+        moments = self.leave_one_out(statistics, variance, batch, processes)
+        return self.predictive_log(*moments, batch.observations(self.task))
+
+    def select(
+        self,
+        statistics: Statistics,
+        batch: ScoringBatch,
+        *,
+        variance: float | None = None,
+        start: SearchPoint = DEFAULT_START,
+        steps: Sequence[SearchPoint] = FINE_STEPS,
+        draws: Float[Tensor, "draws 1"] | None = None,
+        processes: ProcessGroup = SINGLE_PROCESS,
+    ) -> SelectedModel[Gaussian]:
+        """The noise and variance with the largest collapsed bound.
+
+        In the eigenbasis of ΦᵀΦ a bound costs O(M), and the best noise for a given ratio of variance to noise
+        has a closed form, so one search over that ratio is enough. Of the batch only the mean of its prior
+        variances is used, as the unit of the ratio.
+        """
+        size, noise = float(batch.diagonal.mean()), None if isinstance(self.noise, str) else float(self.noise)
+        if not size > 0:
+            raise ValueError(
+                "the prior variance of all signals is 0: the kernel, or the weights of its patches, are 0 at "
+                "the training signals"
+            )
+        eigenvalues, basis = torch.linalg.eigh(statistics.gram.sum(dim=0))
+        eigenvalues = eigenvalues.clamp_min(0.0)
+        projected = (statistics.cross.sum(dim=0) @ basis).square()
+        squares, residual = float(statistics.squares.sum()), max(0.0, float(statistics.residual.sum()))
+        count = float(statistics.count.sum())
+        min_noise = MIN_NOISE_SHARE * squares / count or 1e-12
+
+        def model_at(log_ratio: float) -> tuple[float, float]:
+            ratio = 10**log_ratio / size
+            if variance is not None:
+                return variance / ratio if noise is None else noise, variance
+            unexplained = squares - ratio * float((projected / (1 + ratio * eigenvalues)).sum())
+            best = max(unexplained / count, min_noise) if noise is None else noise
+            return best, ratio * best
+
+        def loss(log_ratio: float) -> float:
+            sigma2, s2 = model_at(log_ratio)
+            ratio = s2 / sigma2
+            shrunk = 1 + ratio * eigenvalues
+            fit = (squares - ratio * float((projected / shrunk).sum())) / sigma2
+            log_determinant = float(shrunk.log().sum()) + count * (LOG_2PI + math.log(sigma2))
+            return 0.5 * (log_determinant + fit + ratio * residual) / count
+
+        coarse = min(LOG10_VARIANCE_RATIOS, key=loss)
+        fine = minimize_scalar(loss, bounds=(coarse - 0.5, coarse + 0.5), method="bounded")
+        sigma2, s2 = model_at(float(fine.x))
+        return SelectedModel(Gaussian(sigma2), s2, float(fine.fun))
+
+    @property
+    def _noise(self) -> Float[Tensor, ""]:
+        assert not isinstance(self.noise, str), "noise has to be selected first"
+        return torch.as_tensor(self.noise, dtype=torch.float64)

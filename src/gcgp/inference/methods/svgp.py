@@ -1,0 +1,154 @@
+"""Stochastic variational inference as in the paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gcgp._runtime.errors import check_integer, check_positive
+from gcgp.inference.feature_dataset import FeatureDataset
+from gcgp.inference.features import Features
+from gcgp.inference.likelihoods import ClosedFormLikelihood, Likelihood
+from gcgp.inference.method import InferenceMethod, InferenceProblem, InferenceResult
+from gcgp.inference.parameters import (
+    Parameters,
+    TrainableParameter,
+    frozen_term,
+    log_priors,
+    scalar_parameter,
+    trainable_term,
+)
+from gcgp.inference.prior_variances import PRIOR_VARIANCE_DRAWS
+from gcgp.inference.svgp import (
+    CachedFeatures,
+    FreePosterior,
+    RecomputedFeatures,
+    Source,
+    StochasticBound,
+    adam,
+)
+
+
+@dataclass(eq=False, repr=False)
+class SVGP(InferenceMethod):
+    """Adam on q and all learned parameters, in batches of signals, from the prior.
+
+    Args:
+        batch_size: Signals per step.
+        learning_rate: Of Adam.
+        epochs: Passes over all signals.
+    """
+
+    batch_size: int = 200
+    learning_rate: float = 1e-3
+    epochs: int = 50
+    likelihoods = ("softmax", "robust-max", "gaussian")
+    learns_jointly = True
+    constant_term = False
+
+    def validate(self) -> None:
+        """Raise a ValueError that names the first field with an invalid value."""
+        check_integer("batch_size", self.batch_size)
+        check_positive("learning_rate", self.learning_rate, auto=False)
+        check_integer("epochs", self.epochs)
+
+    def fit(self, problem: InferenceProblem) -> InferenceResult:
+        """Stochastic optimization from the selected model."""
+        data, context, selected = problem.data, problem.context, problem.selected
+        assert selected is not None
+        batch_size, epochs = min(int(self.batch_size), data.count), int(self.epochs)
+        context.progress.stage("Adam", epochs * math.ceil(data.count / batch_size), "steps")
+        context.history.stage = "svgp"
+        seed = int(context.rng.integers(2**31))
+        pairs = [
+            trainable_term(term, problem.learn, columns)
+            for term, columns in zip(problem.terms, problem.columns, strict=True)
+        ]
+        terms, of_terms = [term for term, _ in pairs], [p for _, own in pairs for p in own]
+        scalars = _Scalars.start(selected.variance, selected.likelihood.value)
+        closed_form = selected.likelihood
+        gaussian = isinstance(problem.likelihood, ClosedFormLikelihood)
+        parameters = of_terms + scalars.parameters(problem.learn, closed_form.parameter if gaussian else None)
+        features = Features(terms, context.memory, context.device)
+        posterior = FreePosterior.prior(
+            features.size, data.groups, scalars.log_variance, terms[0].inducing.dtype
+        )
+
+        def step_likelihood(step: int) -> Likelihood:
+            if gaussian:
+                return closed_form.with_parameter(scalars.log_parameter.exp())
+            return problem.likelihood.resampled(seed + step)
+
+        bound = StochasticBound(
+            posterior,
+            _source(features, problem, seed, cached=not of_terms),
+            step_likelihood,
+            data.observations,
+            lambda: log_priors([term.kernel for term in terms]),
+            data.processes,
+            data.first,
+            data.count,
+        )
+        reached = 0
+
+        def report(step: int) -> None:
+            nonlocal reached
+            context.progress.update(step - reached)
+            reached = step
+
+        adam(
+            bound,
+            Parameters(parameters),
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=float(self.learning_rate),
+            seed=seed,
+            history=context.history,
+            checkpoint=context.checkpoint,
+            report=report,
+        )
+        if gaussian:
+            closed_form = closed_form.with_parameter(float(scalars.log_parameter.detach().exp()))
+        return InferenceResult(
+            Features([frozen_term(term) for term in terms], context.memory, context.device),
+            posterior.to_posterior(),
+            context.history.steps[-1].value * data.count,
+            (closed_form if gaussian else problem.likelihood).predictive(),
+            closed_form,
+        )
+
+
+@dataclass(frozen=True)
+class _Scalars:
+    """Logarithms of the variance of the GP and of the parameter of a closed-form likelihood."""
+
+    log_variance: Float[Tensor, ""]
+    log_parameter: Float[Tensor, ""]
+
+    @classmethod
+    def start(cls, variance: float, parameter: float) -> _Scalars:
+        return cls(
+            *(torch.tensor(np.log(v), dtype=torch.float64, requires_grad=True) for v in (variance, parameter))
+        )
+
+    def parameters(self, names: Sequence[str], parameter: str | None) -> list[TrainableParameter]:
+        """Those that are learned."""
+        pairs = [("variance", self.log_variance), (parameter, self.log_parameter)]
+        return [scalar_parameter(name, log) for name, log in pairs if name is not None and name in names]
+
+
+def _source(features: Features, problem: InferenceProblem, seed: int, cached: bool) -> Source:
+    """Features of batches: recomputed if they depend on what is learned."""
+    data, memory = problem.data, problem.context.memory
+    if not cached:
+        return RecomputedFeatures(features, data.signals, PRIOR_VARIANCE_DRAWS, seed, data.first)
+    dataset = FeatureDataset.allocate(features.size, data, torch.float64, memory)
+    for chunk in features.chunks(data.signals, draws=PRIOR_VARIANCE_DRAWS, seed=seed, first=data.first):
+        dataset.fill(chunk)
+    return CachedFeatures(dataset)
