@@ -1,8 +1,8 @@
 """Variational inference on features: natural gradient steps for q(v), each as cheap as a closed form.
 
-Each observation is represented by a Gaussian site per latent function. A natural gradient step of size ρ moves
-each site by ρ towards the one that fits the likelihood under the present posterior (the dual form: Khan & Lin
-2017; Adam et al. 2021); the posterior then follows as in regression with the sites as data.
+Each observation is represented by a Gaussian site per latent function. A natural gradient step of size ρ
+moves each site by ρ towards the one that fits the likelihood under the present posterior (the dual form: Khan
+& Lin 2017; Adam et al. 2021); the posterior then follows as in regression with the sites as data.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def natural_steps(
 ) -> Fit | None:
     """Maximize the bound from the given sites until a step gains less than `tolerance` nats per signal.
 
-    None if the sites have no posterior. `report` is called with the bound after each step, in nats per signal.
-    A checkpoint resumes an interrupted run.
+    None if the sites have no posterior. `report` gets the bound after each step, in nats per signal. A
+    checkpoint resumes an interrupted run.
     """
     bounds, step_size, past, done = [], 1.0, [], False
     saved = checkpoint.load(checkpoint_key) if checkpoint is not None else None

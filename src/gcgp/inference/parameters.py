@@ -101,7 +101,7 @@ def scalar_parameter(name: str, logarithm: Float[Tensor, ""]) -> TrainableParame
 def trainable_term(
     term: Term, names: Sequence[str], columns: Mapping[str, slice]
 ) -> tuple[Term, list[TrainableParameter]]:
-    """A copy of the term with its own weighting, and its parameters with these names, which require gradients."""
+    """A copy of the term with its own weighting, and its parameters with these names, ready for gradients."""
     weighting = copy.deepcopy(term.convolution.weighting)
     convolution = replace(term.convolution, weighting=weighting, reach=REACH_MARGIN * weighting.reach)
     term = replace(term, convolution=convolution, inducing=term.inducing.clone())

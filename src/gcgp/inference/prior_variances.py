@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gcgp.inference.features import Term
 
 PRIOR_VARIANCE_DRAWS = 128
-"""Patches drawn per training signal where an estimate of its prior variance suffices; smaller signals are exact."""
+"""Patches drawn per training signal where an estimate of its prior variance suffices."""
 SELF_PAIRS = 8
 """Patches of a thinned signal for which k_g − q_g of the patch with itself is computed."""
 

@@ -15,7 +15,7 @@ from gcgp._runtime.processes import ProcessGroup
 
 SearchPoint = tuple[float, ...]
 DEFAULT_START: SearchPoint = (3.0, 3.25)
-"""log10 of the prior variance of a typical signal, and log2 of the noise of Dirichlet targets of other classes.
+"""log10 of the prior variance of a typical signal; log2 of the noise of Dirichlet targets of other classes.
 
 The latter stands for α_ε: the targets lie about 1.5 times as far apart, which limits confidence.
 """

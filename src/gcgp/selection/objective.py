@@ -1,9 +1,9 @@
 """The objective of learning, as a function of all learned parameters, with its exact gradient.
 
-Its value depends on sums over signals (`Statistics`), and its gradient on the derivatives by these sums. So there
-are two passes over the signals, run by run: the first adds up, the second pulls the derivatives back through the
-features of each run. Features of the first pass are kept for the second as far as the memory limit allows, and
-recomputed beyond it. Beside that, only the features of signals with a leave-one-out score are held.
+Its value depends on sums over signals (`Statistics`), and its gradient on the derivatives by these sums. So
+there are two passes over the signals, run by run: the first adds up, the second pulls the derivatives back
+through the features of each run. Features of the first pass are kept for the second as far as the memory
+limit allows, and recomputed beyond it. Beside that, only the features of the scored signals are held.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ChartCache:
 
 @dataclass(eq=False)
 class Objective:
-    """The collapsed bound of signals, or the leave-one-out log likelihood of some of them; nats per signal."""
+    """The collapsed bound of signals, or the leave-one-out log likelihood of some; in nats per signal."""
 
     features: Features
     data: TrainingSet
@@ -160,7 +160,9 @@ class Objective:
         """Inducing patches of each term, differentiable if they are anchored."""
         pairs = list(zip(self.features.terms, self.anchors, strict=True))
         if self._anchor_charts is None:
-            self._anchor_charts = [anchors and anchors.make_chart(term) for term, anchors in pairs]
+            self._anchor_charts = [
+                None if anchors is None else anchors.make_chart(term) for term, anchors in pairs
+            ]
         with torch.enable_grad():
             return [
                 term.inducing if anchors is None or chart is None else anchors.patches(term, chart)

@@ -45,14 +45,14 @@ class Anchored(Likelihood):
     ) -> Float[Tensor, "n"]:
         """The weighted sum of both parts."""
         softmax, anchor = (part.expected_log(mean, variance, targets) for part in self._parts())
-        return self.weight * softmax + anchor
+        return self._weight * softmax + anchor
 
     def sites(
         self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
     ) -> SiteMoments:
         """The weighted sums of those of both parts."""
         softmax, anchor = (part.sites(mean, variance, targets) for part in self._parts())
-        values, slope, precision = (self.weight * s + a for s, a in zip(softmax, anchor, strict=True))
+        values, slope, precision = (self._weight * s + a for s, a in zip(softmax, anchor, strict=True))
         return values, slope, precision
 
     def probabilities(
@@ -72,6 +72,11 @@ class Anchored(Likelihood):
     def predictive(self) -> Softmax:
         """The softmax alone."""
         return Softmax()
+
+    @property
+    def _weight(self) -> float:
+        assert not isinstance(self.weight, str), "weight has to be selected first"
+        return self.weight
 
     def _parts(self) -> tuple[Softmax, Dirichlet]:
         return self.softmax(), self.closed_form()

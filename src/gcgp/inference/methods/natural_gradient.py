@@ -37,9 +37,8 @@ START_ALPHAS = (1e-3, 1e-2)
 class NaturalGradient(InferenceMethod):
     """Natural gradient steps from the closed form, on the features of all signals.
 
-    With an `Anchored` likelihood its weight is searched if it is `"auto"`. With another likelihood of classes
-    the variance of the GP is searched again, unless it is given: its best value differs from that of the closed
-    form.
+    With an `Anchored` likelihood its weight is searched if it is `"auto"`. With another class likelihood the
+    variance of the GP is searched again, unless it is given: the best value is not that of the closed form.
 
     Args:
         objective: The score of these searches, `"leave-one-out"` or `"bound"`; `"auto"` is the former. With

@@ -1,9 +1,8 @@
 """Refined means: a softmax moves the means of the closed form; the covariances stay.
 
-Least squares weights easy and hard examples equally. A softmax beside its targets (`Anchored`) gives more weight
-to hard ones, the more the larger its weight. If only the means move, a step takes N·M·C operations instead of
-the N·M²·C of a natural gradient step, and the factors of the closed form precondition the problem so well that
-a few steps suffice.
+Least squares weights easy and hard examples equally. A softmax beside its targets (`Anchored`) gives more
+weight to hard ones. If only the means move, a step takes N·M·C operations instead of the N·M²·C of a natural
+gradient step, and the factors of the closed form precondition the problem so well that a few steps suffice.
 """
 
 from __future__ import annotations
