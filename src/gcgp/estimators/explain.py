@@ -22,7 +22,7 @@ def evidence(model: Any, X: Any) -> VertexEvidence:
     >>> mean.shape
     (5, 5, 2)
     """
-    estimator, signals = _last_step(model, X)
+    estimator, signals = last_step(model, X)
     result: VertexEvidence = estimator.evidence(signals)
     return result
 
@@ -31,12 +31,12 @@ def predict_latent(
     model: Any, X: Any, return_std: bool = False
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """`model.predict_latent(X, return_std)`, for an estimator or a pipeline that ends in one."""
-    estimator, signals = _last_step(model, X)
+    estimator, signals = last_step(model, X)
     result: np.ndarray | tuple[np.ndarray, np.ndarray] = estimator.predict_latent(signals, return_std)
     return result
 
 
-def _last_step(model: Any, X: Any) -> tuple[Any, Any]:
+def last_step(model: Any, X: Any) -> tuple[Any, Any]:
     """The last step of a pipeline, and what the steps before it make of X."""
     if not isinstance(model, Pipeline):
         return model, X
