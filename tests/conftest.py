@@ -13,6 +13,8 @@ from jaxtyping import install_import_hook
 os.environ["GCGP_CACHE"] = "off"  # tests leave the cache of whoever runs them alone
 
 CHECKED = [
+    "gcgp._numerics.segments",
+    "gcgp._runtime.memory",
     "gcgp.domain.adapters",
     "gcgp.domain.base",
     "gcgp.domain.graphs",
@@ -24,9 +26,10 @@ CHECKED = [
     "gcgp.domain.mesh_charts",
     "gcgp.domain.meshes",
     "gcgp.mesh.report",
-    "gcgp.domain.pyg",
+    "gcgp.patches.bin_sums",
     "gcgp.weighting.base",
     "gcgp.weighting.box",
+    "gcgp.weighting.gaussian_bins",
     "gcgp.weighting.mixture",
     "gcgp.weighting.polar",
     "gcgp.patches.convolution",

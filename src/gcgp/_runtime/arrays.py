@@ -1,4 +1,4 @@
-"""Arrays from whatever users pass as numbers; errors name the item, the field and the value."""
+"""Arrays from whatever users pass as numbers. Errors name the item, the field and the value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_missing(item: Any) -> bool:
 
 
 def tensor_array(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor on any device, with gradients or without, as an array; half precision becomes float32."""
+    """A tensor on any device, with or without gradients, as an array; half precision becomes float32."""
     if tensor.is_meta:
         raise ValueError("a tensor on the device 'meta' has a shape but no values")
     plain = tensor.detach().cpu()
@@ -32,59 +32,80 @@ def tensor_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def as_list(given: Any, error: str) -> list[Any]:
-    """The items of an iterable; a TypeError with this message if they cannot be had."""
+    """The items of an iterable; a TypeError with this message if it cannot be iterated."""
     try:
         return list(given)
-    except Exception as cause:  # whatever the iterator of a foreign object raises
+    except Exception as cause:  # iterators of other libraries may raise anything
         raise TypeError(error) from cause
 
 
 def plain_array(item: Any, error: str) -> np.ndarray:
-    """An array, masked or not, from what NumPy can read; a ValueError with this message from the rest."""
+    """The item as an array, which may be masked; a ValueError with this message if NumPy cannot read it."""
     try:
         return tensor_array(item) if isinstance(item, torch.Tensor) else np.asanyarray(item)
-    except Exception as cause:  # whatever the __array__ of a foreign object raises
+    except Exception as cause:  # __array__ of other libraries may raise anything
         raise ValueError(f"{error} ({cause})") from cause
 
 
 def as_array(item: Any, name: str, field: str = "values", stacked: str = "") -> np.ndarray:
-    """Numbers as an array: of tensors, sparse matrices, tables, or (nested) lists.
+    """Numbers as an array, from tensors, sparse matrices, tables or (nested) lists.
 
-    `stacked` names the items of the first axis, if errors are to name one of these instead of `name`.
+    `stacked` is the name of the items along the first axis; errors then name the item and not `name`.
     """
     if scipy.sparse.issparse(item):
         return item.toarray()
-    special = (torch.Tensor, np.ma.MaskedArray)  # which NumPy would fail on, or whose mask it would drop
+    special = (torch.Tensor, np.ma.MaskedArray)  # NumPy fails on lists of tensors and drops masks
     if isinstance(item, (list, tuple)) and any(isinstance(part, special) for part in item):
         item = [as_array(part, f"{name}: {field}[{i}]", field) for i, part in enumerate(item)]
-    array = plain_array(item, f"{name}: {field} are no rectangular array")
+    array = plain_array(item, f"{name}: {field} are not a rectangular array")
     mask = np.ma.getmask(array)
     if mask is not np.ma.nomask and mask.any():
-        place = np.argwhere(mask)[0].tolist()
-        name, place = (f"{stacked} {place[0]}", place[1:]) if stacked and place else (name, place)
-        raise ValueError(f"{name}: {field} at {place} is masked; fill masked values or leave them out")
+        index = np.argwhere(mask)[0].tolist()
+        if stacked and index:
+            name, index = f"{stacked} {index[0]}", index[1:]
+        raise ValueError(f"{name}: {field} at {index} is masked; fill masked values or leave them out")
     array = np.asarray(array)
     return _from_objects(array, name, field) if array.dtype.kind == "O" else array
+
+
+def as_float(item: Any, name: str, field: str = "values") -> np.ndarray:
+    """Real numbers as floats: float32 and float64 unchanged, all others as float32."""
+    array = _as_real(item, name, field)
+    if array.dtype in (np.float32, np.float64):
+        return array
+    return array.astype(np.float64 if array.dtype.kind == "f" and array.itemsize >= 8 else np.float32)
+
+
+def as_float64(item: Any, name: str, field: str) -> np.ndarray:
+    """Real numbers in float64."""
+    return _as_real(item, name, field).astype(np.float64)
+
+
+def _as_real(item: Any, name: str, field: str) -> np.ndarray:
+    array = as_array(item, name, field)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name}: {field} must be real numbers, got dtype {array.dtype}")
+    return array
 
 
 def _from_objects(array: np.ndarray, name: str, field: str) -> np.ndarray:
     """Integers or floats from an array of Python numbers, such as a table with missing values."""
     flat = array.reshape(-1).tolist()
     for i, item in enumerate(flat):
-        place = [int(index) for index in np.unravel_index(i, array.shape)]
+        index = [int(k) for k in np.unravel_index(i, array.shape)]
         if is_missing(item):
-            raise ValueError(f"{name}: {field} at {place} is {item}; it must be finite")
+            raise ValueError(f"{name}: {field} at {index} is {item}; it must be finite")
         if not isinstance(item, numbers.Real):
-            raise ValueError(f"{name}: {field} at {place} is {type_text(item)}; it must be a real number")
-    whole = all(isinstance(item, numbers.Integral) for item in flat)
+            raise ValueError(f"{name}: {field} at {index} is {type_text(item)}; it must be a real number")
+    integers = all(isinstance(item, numbers.Integral) for item in flat)
     try:
-        return np.array(flat, dtype=np.int64 if whole else np.float64).reshape(array.shape)
+        return np.array(flat, dtype=np.int64 if integers else np.float64).reshape(array.shape)
     except OverflowError as error:
         raise ValueError(f"{name}: {field} are too large ({error})") from error
 
 
 def type_text(item: Any) -> str:
-    """The type of an object in words that a user knows."""
+    """The type of an object, for error messages."""
     if scipy.sparse.issparse(item):
         return f"a sparse matrix of shape {item.shape}"
     return f"a {type(item).__name__}"

@@ -23,7 +23,9 @@ class Checkpoint:
     Of several processes that fit one model the first alone reads and writes it.
     """
 
-    def __init__(self, path: str | Path, run: str, every: float = 30.0, processes: ProcessGroup = SINGLE_PROCESS) -> None:
+    def __init__(
+        self, path: str | Path, run: str, every: float = 30.0, processes: ProcessGroup = SINGLE_PROCESS
+    ) -> None:
         self.path = Path(path)
         self.run = run
         self.processes = processes

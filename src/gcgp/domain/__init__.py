@@ -1,8 +1,9 @@
-"""Where signals live. Enters: images, graphs, meshes. Leaves: `Signals`, and the chart of each domain.
+"""Domains and signals on them. Input: images, graphs, meshes. Output: `Signals` and the charts of domains.
 
-A chart says, for each vertex, which neighbors it sees and at which local coordinates (ρ, θ, …).
+A chart gives, for each vertex, its neighbors and their local coordinates (ρ, θ, …).
 """
 
+from gcgp.domain.adapters.signals import as_signals
 from gcgp.domain.base import Chart, Domains, Stencil
 from gcgp.domain.graphs import Graphs
 from gcgp.domain.grids import Grids
@@ -11,4 +12,15 @@ from gcgp.domain.signals import Signals
 from gcgp.domain.superpixels import superpixels
 from gcgp.mesh.mesh import Mesh
 
-__all__ = ["Chart", "Domains", "Graphs", "Grids", "Mesh", "Meshes", "Signals", "Stencil", "superpixels"]
+__all__ = [
+    "Chart",
+    "Domains",
+    "Graphs",
+    "Grids",
+    "Mesh",
+    "Meshes",
+    "Signals",
+    "Stencil",
+    "as_signals",
+    "superpixels",
+]

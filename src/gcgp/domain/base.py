@@ -6,18 +6,20 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from gcgp._numerics.segments import offsets_from_counts
+
 
 @dataclass(frozen=True)
 class Chart:
-    """Sparse local coordinates: for each vertex, the neighbors within reach and where they lie.
+    """Sparse local coordinates: for each vertex, the neighbors within reach and their coordinates.
 
     Rows are the vertices of all domains of a collection, one domain after the other. The pairs of row `v` are
-    `row_offsets[v]:row_offsets[v + 1]`. Each vertex is among its own neighbors.
+    `row_offsets[v]:row_offsets[v + 1]`. Each vertex is its own neighbor.
     """
 
     row_offsets: Int[np.ndarray, "rows_plus_1"]
@@ -28,11 +30,11 @@ class Chart:
 
     def restricted(self, rows: Int[np.ndarray, "chosen"]) -> Chart:
         """The same chart, in which only these rows have pairs."""
-        kept = np.flatnonzero(pairs_of(rows, self.row_offsets))
+        pairs = np.flatnonzero(pairs_of(rows, self.row_offsets))
         return Chart(
-            np.searchsorted(kept, self.row_offsets),
-            self.neighbors[kept],
-            {name: coordinate[kept] for name, coordinate in self.coordinates.items()},
+            np.searchsorted(pairs, self.row_offsets),
+            self.neighbors[pairs],
+            {name: coordinate[pairs] for name, coordinate in self.coordinates.items()},
         )
 
 
@@ -48,7 +50,7 @@ class Domains(ABC):
     """A collection of domains, stored flat: the base class of image grids, graphs and meshes.
 
     Several signals may share one domain. To add a kind of domain, implement the abstract members; override
-    the others where their defaults do not fit. The name of the class identifies the kind in model files.
+    the others where their defaults do not fit. Model files identify the kind by the name of the class.
     """
 
     kinds: ClassVar[dict[str, type[Domains]]] = {}
@@ -60,7 +62,7 @@ class Domains(ABC):
     one_chart: ClassVar[bool] = False
     """Whether one chart serves all domains and vertices."""
     costly_charts: ClassVar[bool] = False
-    """Whether patches take long to compute, so that vertices are sampled before and not after."""
+    """Whether charts take long to compute, so that vertices are sampled before patches are made."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -91,16 +93,16 @@ class Domains(ABC):
         """Area that each vertex represents, or None if all vertices count equally."""
         return None
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.vertex_counts)
 
     @abstractmethod
-    def take(self, indices: Int[np.ndarray, "chosen"]) -> Self:
+    def take(self, indices: Int[np.ndarray, "chosen"]) -> Domains:
         """The chosen domains, in that order."""
 
     @classmethod
     @abstractmethod
-    def concatenate(cls, parts: Sequence[Any]) -> tuple[Self, list[Int[np.ndarray, "_"]]]:
+    def concatenate(cls, parts: Sequence[Any]) -> tuple[Domains, list[Int[np.ndarray, "_"]]]:
         """One collection of the domains of all parts, and the index in it of each domain of each part."""
 
     @abstractmethod
@@ -114,7 +116,7 @@ class Domains(ABC):
         """The named coordinates of all pairs with ρ ≤ reach; given `rows`, ascending, only of those rows."""
 
     def prepare(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> None:
-        """Compute charts in advance where that is worthwhile. By default nothing is done."""
+        """Compute charts in advance where that is worthwhile; by default do nothing."""
         return None
 
     @abstractmethod
@@ -130,7 +132,7 @@ class Domains(ABC):
         positions = self.positions
         if positions is None or not len(positions):
             return self.spacing()
-        starts = np.concatenate([[0], np.cumsum(self.vertex_counts)[:-1]])
+        starts = offsets_from_counts(self.vertex_counts)[:-1]
         sides = np.maximum.reduceat(positions, starts) - np.minimum.reduceat(positions, starts)
         return float(np.median(sides.max(axis=1)))
 
@@ -145,6 +147,10 @@ class Domains(ABC):
         outer = max(self.extent() / 4, spacing)
         radii = np.linspace(min(spacing, outer / 7), outer, count or 4)
         return radii.tolist(), 0.75 * float(radii[-1] - radii[0]) / max(1, len(radii) - 1) or outer / 2
+
+    def edge_pairs(self) -> Int[np.ndarray, "edges 2"] | None:
+        """Flat vertex indices of the ends of each edge, or None if the domains have no edges to draw."""
+        return None
 
     def neighbor_sums(
         self, values: Float[np.ndarray, "total_vertices"]
@@ -168,8 +174,8 @@ class Domains(ABC):
     def signature(self, chart_kinds: Sequence[str], fixed_vertices: bool) -> dict[str, Any]:
         """JSON facts about the training domains that signals to predict must share.
 
-        `chart_kinds` are those that the model uses. `fixed_vertices` says that it distinguishes vertices by
-        their number or position.
+        `chart_kinds` are those that the model uses; `fixed_vertices` says that it distinguishes vertices by
+        index or position.
         """
         return {"position_dimensions": self.position_dimensions}
 
@@ -191,9 +197,9 @@ def pairs_of(
     rows: Int[np.ndarray, "chosen"], row_offsets: Int[np.ndarray, "rows_plus_1"]
 ) -> Bool[np.ndarray, "pairs"]:
     """Mask of the pairs of a chart that belong to these rows."""
-    chosen = np.zeros(len(row_offsets) - 1, dtype=bool)
-    chosen[rows] = True
-    return np.repeat(chosen, np.diff(row_offsets))
+    included = np.zeros(len(row_offsets) - 1, dtype=bool)
+    included[rows] = True
+    return np.repeat(included, np.diff(row_offsets))
 
 
 def chart_kind(domains: Domains, kind: str) -> str:

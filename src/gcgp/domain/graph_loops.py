@@ -1,7 +1,7 @@
 """Compiled loops over the vertices of many graphs at once.
 
-Written by hand because the libraries that do these jobs (scipy's KD-tree and shortest paths) work on one
-graph at a time and give dense rows or Python lists, which costs a Python loop over signals.
+SciPy's KD-tree and shortest paths handle one graph at a time and return dense rows or Python lists, which
+would need a Python loop over signals.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import heapq
 import numpy as np
 from numba import njit, prange
 
+from gcgp._numerics.segments import offsets_from_counts, repeat_starts
 from gcgp._runtime.fork import parallel_njit
 
 ROWS_PER_TASK = 64
@@ -19,12 +20,10 @@ ROWS_PER_TASK = 64
 def pairs_within(
     coordinates: np.ndarray, vertex_offsets: np.ndarray, reach: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All pairs of vertices of one graph at a distance of at most `reach`: row offsets, neighbor, ρ."""
-    counts = np.diff(vertex_offsets)
-    first = np.repeat(vertex_offsets[:-1], counts)
-    last = np.repeat(vertex_offsets[1:], counts)
-    found = _count_within(coordinates, first, last, reach)
-    row_offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(found)])
+    """All pairs of vertices of a graph at a distance of at most `reach`: row offsets, neighbors, ρ."""
+    first = repeat_starts(vertex_offsets)
+    last = np.repeat(vertex_offsets[1:], np.diff(vertex_offsets))
+    row_offsets = offsets_from_counts(_count_within(coordinates, first, last, reach))
     neighbors, rho = _fill_within(coordinates, first, last, reach, row_offsets)
     return row_offsets, neighbors, rho
 
@@ -39,13 +38,13 @@ def _distance(coordinates, a, b):  # type: ignore[no-untyped-def]
 
 @parallel_njit(cache=True, nogil=True)
 def _count_within(coordinates, first, last, reach):  # type: ignore[no-untyped-def]
-    found = np.zeros(len(first), dtype=np.int64)
+    counts = np.zeros(len(first), dtype=np.int64)
     for v in prange(len(first)):
         count = 0
         for w in range(first[v], last[v]):
-            count += _distance(coordinates, v, w) <= reach  # without a branch, which would often be missed
-        found[v] = count
-    return found
+            count += _distance(coordinates, v, w) <= reach  # no branch, which would often be mispredicted
+        counts[v] = count
+    return counts
 
 
 @parallel_njit(cache=True, nogil=True)
@@ -53,19 +52,19 @@ def _fill_within(coordinates, first, last, reach, row_offsets):  # type: ignore[
     neighbors = np.empty(row_offsets[-1], dtype=np.int32)
     rho = np.empty(row_offsets[-1])
     for v in prange(len(first)):
-        place = row_offsets[v]
+        pair = row_offsets[v]
         for w in range(first[v], last[v]):
             distance = _distance(coordinates, v, w)
             if distance <= reach:
-                neighbors[place] = w - first[v]
-                rho[place] = distance
-                place += 1
+                neighbors[pair] = w - first[v]
+                rho[pair] = distance
+                pair += 1
     return neighbors, rho
 
 
 @parallel_njit(cache=True, nogil=True)
 def nearest_distances(coordinates, vertex_offsets):  # type: ignore[no-untyped-def]
-    """Distance from each vertex to the nearest other one of its graph that does not coincide with it."""
+    """Distance from each vertex to the nearest vertex of its graph that does not coincide with it."""
     nearest = np.full(vertex_offsets[-1], np.inf)
     for graph in prange(len(vertex_offsets) - 1):
         for v in range(vertex_offsets[graph], vertex_offsets[graph + 1]):
@@ -77,38 +76,31 @@ def nearest_distances(coordinates, vertex_offsets):  # type: ignore[no-untyped-d
 
 
 def pairs_along_edges(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    lengths: np.ndarray,
-    vertex_offsets: np.ndarray,
-    reach: float,
+    indptr: np.ndarray, indices: np.ndarray, lengths: np.ndarray, vertex_offsets: np.ndarray, reach: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All pairs joined by a path of length at most `reach`: row offsets, neighbor, shortest length."""
-    counts = np.diff(vertex_offsets)
-    first = np.repeat(vertex_offsets[:-1], counts)
-    widest = int(counts.max())
-    indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
-    nothing = np.zeros(0, dtype=np.int64)
-    none, no_rho = np.zeros(0, dtype=np.int32), np.zeros(0)
-    found = np.zeros(len(first), dtype=np.int64)
-    _dijkstra(indptr, indices, lengths, first, widest, reach, found, nothing, none, no_rho)
-    row_offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(found)])
-    neighbors = np.empty(row_offsets[-1], dtype=np.int32)
-    rho = np.empty(row_offsets[-1])
-    _dijkstra(indptr, indices, lengths, first, widest, reach, found, row_offsets, neighbors, rho)
+    """All pairs joined by a path of length at most `reach`: row offsets, neighbors, shortest length."""
+    first = repeat_starts(vertex_offsets)
+    graph = (indptr.astype(np.int64), indices.astype(np.int64), lengths, first)
+    graph_size = int(np.diff(vertex_offsets).max())
+    counts = np.zeros(len(first), dtype=np.int64)
+    no_offsets, no_neighbors = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
+    _dijkstra(*graph, graph_size, reach, counts, no_offsets, no_neighbors, np.zeros(0))
+    row_offsets = offsets_from_counts(counts)
+    neighbors, rho = np.empty(row_offsets[-1], dtype=np.int32), np.empty(row_offsets[-1])
+    _dijkstra(*graph, graph_size, reach, counts, row_offsets, neighbors, rho)
     return row_offsets, neighbors, rho
 
 
 @parallel_njit(cache=True, nogil=True)
 def _dijkstra(  # type: ignore[no-untyped-def]
-    indptr, indices, lengths, first, widest, reach, found, row_offsets, neighbors, rho
+    indptr, indices, lengths, first, graph_size, reach, counts, row_offsets, neighbors, rho
 ):
-    """Dijkstra from every vertex, cut off at `reach`. With no row offsets it only counts."""
+    """Dijkstra's algorithm from each vertex, cut off at `reach`. Without row offsets it only counts pairs."""
     total = len(first)
     filling = len(row_offsets) > 0
     for task in prange((total + ROWS_PER_TASK - 1) // ROWS_PER_TASK):
-        distance = np.full(widest, np.inf)
-        touched = np.empty(widest, dtype=np.int64)
+        distance = np.full(graph_size, np.inf)
+        touched = np.empty(graph_size, dtype=np.int64)
         for source in range(task * ROWS_PER_TASK, min(total, (task + 1) * ROWS_PER_TASK)):
             base = first[source]
             touched[0] = source - base
@@ -128,7 +120,7 @@ def _dijkstra(  # type: ignore[no-untyped-def]
                             reached += 1
                         distance[w] = there
                         heapq.heappush(heap, (there, w))
-            found[source] = reached
+            counts[source] = reached
             if filling:
                 order = np.sort(touched[:reached])
                 for i in range(reached):
@@ -140,7 +132,7 @@ def _dijkstra(  # type: ignore[no-untyped-def]
 
 @parallel_njit(cache=True, nogil=True)
 def pair_offsets(coordinates, first, row_offsets, neighbors):  # type: ignore[no-untyped-def]
-    """The neighbor's coordinates minus the vertex's own, for each pair."""
+    """The neighbor's coordinates minus those of the vertex, for each pair."""
     offsets = np.empty((len(neighbors), coordinates.shape[1]))
     for v in prange(len(row_offsets) - 1):
         for pair in range(row_offsets[v], row_offsets[v + 1]):
@@ -151,7 +143,7 @@ def pair_offsets(coordinates, first, row_offsets, neighbors):  # type: ignore[no
 
 @parallel_njit(cache=True, nogil=True)
 def pair_angles(offsets):  # type: ignore[no-untyped-def]
-    """arctan2 of two-dimensional offsets; NaN where the offset is zero and has no direction."""
+    """arctan2 of two-dimensional offsets; NaN where the offset is zero."""
     angles = np.empty(len(offsets))
     for pair in prange(len(offsets)):
         x, y = offsets[pair, 0], offsets[pair, 1]

@@ -1,4 +1,4 @@
-"""Image grids: every pixel a vertex, joined to its eight neighbors."""
+"""Image grids: each pixel is a vertex, joined to its eight neighbors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from gcgp._runtime.errors import unknown_option
+from gcgp._runtime.errors import check_choice
 from gcgp.domain.base import Domains, Stencil
 
 
 @dataclass(frozen=True, eq=False)
 class Grids(Domains):
-    """Image grids, by their heights and widths. Vertices are numbered row by row."""
+    """Image grids, given by height and width. Vertices are numbered row by row."""
 
     shapes: Int[np.ndarray, "domains 2"]
 
@@ -29,7 +29,7 @@ class Grids(Domains):
 
     @property
     def positions(self) -> Float[np.ndarray, "total_vertices 2"]:
-        """Column (x) and row (y) of every pixel."""
+        """Column (x) and row (y) of each pixel."""
         grids = [np.indices(shape)[::-1].reshape(2, -1).T for shape in self.shapes]
         return np.concatenate([np.zeros((0, 2)), *grids])
 
@@ -38,25 +38,16 @@ class Grids(Domains):
         """Column and row."""
         return 2
 
-    def __len__(self) -> int:
-        return len(self.shapes)
-
     def take(self, indices: Int[np.ndarray, "chosen"]) -> Grids:
         """The chosen grids, in that order."""
         return Grids(self.shapes[indices])
 
     @classmethod
     def concatenate(cls, parts: Sequence[Grids]) -> tuple[Grids, list[Int[np.ndarray, "_"]]]:
-        """Grids of one shape are one domain."""
-        shapes, places = np.unique(
-            np.concatenate([part.shapes for part in parts]), axis=0, return_inverse=True
-        )
-        bounds = np.cumsum([len(part) for part in parts])[:-1]
-        return cls(shapes), np.split(places.reshape(-1), bounds)
-
-    def spacing(self) -> float:
-        """One pixel."""
-        return 1.0
+        """Grids of equal shape become one domain."""
+        shapes = np.concatenate([part.shapes for part in parts])
+        unique, inverse = np.unique(shapes, axis=0, return_inverse=True)
+        return cls(unique), np.split(inverse.reshape(-1), np.cumsum([len(part) for part in parts])[:-1])
 
     def extent(self) -> float:
         """Median over grids of the longer side in pixels."""
@@ -71,22 +62,21 @@ class Grids(Domains):
         return [self.shapes]
 
     def signature(self, chart_kinds: Sequence[str], fixed_vertices: bool) -> dict[str, Any]:
-        """The shape, if there is one shape and the model distinguishes vertices."""
-        fixed = fixed_vertices and len(self) == 1
-        base = super().signature(chart_kinds, fixed_vertices)
-        return base | {"shape": self.shapes[0].tolist() if fixed else None}
+        """Also the shape, if there is one shape and the model distinguishes vertices."""
+        shape = self.shapes[0].tolist() if fixed_vertices and len(self) == 1 else None
+        return super().signature(chart_kinds, fixed_vertices) | {"shape": shape}
 
     def check_signature(self, signature: Mapping[str, Any], domain_of: Int[np.ndarray, "signals"]) -> None:
-        """Raise if an image has another shape than the one that training had."""
+        """Raise if an image has a different shape than the images in training."""
         super().check_signature(signature, domain_of)
-        shape = signature.get("shape")
-        wrong = [] if shape is None else [i for i, own in enumerate(self.shapes.tolist()) if own != shape]
-        if wrong:
-            image = int(np.argmax(np.asarray(domain_of) == wrong[0]))
-            raise ValueError(
-                f"X: image {image} has shape {self.shapes[wrong[0]].tolist()}, but training had {shape}, "
-                "which matters with position or vertex_weights"
-            )
+        trained = signature.get("shape")
+        for i, shape in enumerate(self.shapes.tolist()):
+            if trained is not None and shape != trained:
+                image = int(np.argmax(domain_of == i))
+                raise ValueError(
+                    f"X: image {image} has shape {shape}, but training had {trained}, "
+                    "which matters with position or vertex_weights"
+                )
 
     def chart(
         self,
@@ -97,20 +87,18 @@ class Grids(Domains):
     ) -> Stencil:
         """One stencil for all pixels: ρ is the 8-neighbor graph distance, θ the angle of the offset.
 
-        Known coordinates: `rho`, `theta`, `offset` (x, y: columns, rows).
+        Coordinates: `rho`, `theta` and `offset` (x, y: columns, rows).
         """
-        if kind not in ("auto", *self.chart_kinds):
-            raise unknown_option("chart of an image grid: kind", kind, ("auto", *self.chart_kinds))
-        # Beyond the longest side there is no pixel, however far the weighting reaches.
+        check_choice("chart of an image grid: kind", kind, ("auto", *self.chart_kinds))
+        # Pixels are never further apart than the longest side, whatever the reach.
         radius = int(min(np.floor(reach), self.shapes.max(initial=1) - 1))
-        rows, columns = np.indices((2 * radius + 1, 2 * radius + 1)).reshape(2, -1) - radius
-        rho = np.maximum(abs(rows), abs(columns)).astype(np.float64)
-        known = {
+        y, x = np.indices((2 * radius + 1, 2 * radius + 1)).reshape(2, -1) - radius
+        rho = np.maximum(abs(y), abs(x)).astype(np.float64)
+        columns = {
             "rho": rho,
-            "theta": np.where(rho == 0, np.nan, np.arctan2(rows, columns)),
-            "offset": np.stack([columns, rows], axis=1).astype(np.float64),
+            "theta": np.where(rho == 0, np.nan, np.arctan2(y, x)),
+            "offset": np.stack([x, y], axis=1).astype(np.float64),
         }
         for name in coordinates:
-            if name not in known:
-                raise unknown_option("coordinate of an image grid", name, tuple(known))
-        return Stencil(np.stack([rows, columns], axis=1), {name: known[name] for name in coordinates})
+            check_choice("coordinate of an image grid", name, tuple(columns))
+        return Stencil(np.stack([y, x], axis=1), {name: columns[name] for name in coordinates})

@@ -1,4 +1,7 @@
-"""Images as graphs of superpixels, by the recipe of Walker & Glocker (2019), section 4.2."""
+"""Images as graphs of superpixels, as in Walker & Glocker (2019), section 4.2.
+
+k-means is compiled here because scikit-learn's would need a Python loop over images.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,12 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import ArrayLike
 
+from gcgp._numerics.segments import offsets_from_counts, repeat_starts
+from gcgp._numerics.splitmix import GAMMA, uniform
 from gcgp._runtime.arrays import as_array
+from gcgp._runtime.errors import check_integer
 from gcgp._runtime.fork import parallel_njit
+from gcgp.domain.graph_loops import pairs_within
 from gcgp.domain.graphs import Graphs
 from gcgp.domain.signals import Signals
 
@@ -22,46 +29,44 @@ def superpixels(
     max_iter: int = 10,
     random_state: int = 0,
 ) -> Signals:
-    """Clusters of pixels, by k-means on position and value, as graphs with coordinates.
+    """Graphs with coordinates whose vertices are clusters of pixels, by k-means on position and value.
 
-    Pixels above 0 in any channel are the foreground, the others the background; each part gets its own
-    clusters, fewer where it has fewer pixels. A vertex is a cluster: its value is the mean of its
-    pixels, its coordinates the mean column (x) and row (y). Clusters closer than `threshold` pixels are
-    joined by an edge as long as their distance.
+    Pixels above 0 in any channel are foreground, all others background. The two parts are clustered
+    separately, into fewer clusters if they have fewer pixels. The value of a vertex is the mean of its
+    pixels, its coordinates are their mean column (x) and row (y). Clusters closer than `threshold` pixels are
+    joined by an edge whose length is their distance.
 
     Args:
         images: `[N, H, W]` or `[N, H, W, C]`, non-negative.
-        foreground: Clusters in the foreground.
-        background: Clusters in the background.
+        foreground: Number of clusters in the foreground.
+        background: Number of clusters in the background.
         threshold: Distance in pixels below which two clusters are joined.
-        value_scale: How many pixels of distance the whole range of values is worth in the clustering.
-        max_iter: Rounds of Lloyd's algorithm at most.
-        random_state: Seed; an image's graph depends on this and on the image's place in the array.
+        value_scale: Distance in pixels that counts as much as the whole range of values.
+        max_iter: Maximum number of iterations of Lloyd's algorithm.
+        random_state: Seed. The graph of an image depends on it and on the index of the image.
 
     Returns:
-        Signals on graphs of at most `foreground + background` vertices.
+        Signals on graphs with at most `foreground + background` vertices.
 
     >>> superpixels(np.eye(12)[None], foreground=6, background=6)
     Signals(1 signals on graphs, 12 vertices, 1 channels)
     """
-    for name, value in (("foreground", foreground), ("background", background)):
-        if value < 0:
-            raise ValueError(f"{name}={value!r} must not be negative")
+    check_integer("foreground", foreground, 0)
+    check_integer("background", background, 0)
+    check_integer("max_iter", max_iter)
     if foreground + background == 0:
-        raise ValueError("foreground and background are both 0: no vertex would be left")
+        raise ValueError("foreground and background are both 0, which leaves no vertices")
     for name, number in (("threshold", threshold), ("value_scale", value_scale)):
         if not (np.isfinite(number) and number >= 0):
             raise ValueError(f"{name}={number!r} must be finite and not negative")
-    if max_iter < 1:
-        raise ValueError(f"max_iter={max_iter!r} must be at least 1")
     grid = Signals.from_images(as_array(images, "images", stacked="image"))
-    height, width = (int(side) for side in grid.domains.shapes[0])  # type: ignore[attr-defined]
+    height, width = grid.domains.vertex_shape(0)
     pixels = grid.values.reshape(len(grid), height * width, grid.channels)
     if (pixels < 0).any():
         image, pixel, channel = np.argwhere(pixels < 0)[0]
         raise ValueError(
             f"image {image}: values at {[int(pixel // width), int(pixel % width)]} is "
-            f"{pixels[image, pixel, channel]}; superpixels need values that are not negative"
+            f"{pixels[image, pixel, channel]}; values of superpixels must not be negative"
         )
     seed = np.uint64(np.random.SeedSequence(random_state).generate_state(1, np.uint64)[0])
     values, coordinates, counts = _clusters(
@@ -69,48 +74,36 @@ def superpixels(
     )
     if (counts == 0).any():
         raise ValueError(
-            f"image {int(np.argmin(counts))}: no clusters, for it is all "
-            f"{'foreground' if foreground == 0 else 'background'} and that part gets 0 clusters"
+            f"image {int(np.argmin(counts))}: no clusters, because it is all "
+            f"{'foreground' if foreground == 0 else 'background'}, for which 0 clusters were requested"
         )
-    kept = np.arange(foreground + background) < counts[:, None]
-    vertex_offsets = np.concatenate([[0], np.cumsum(counts)])
-    coordinates = coordinates[kept]
-    edges, lengths, edge_offsets = _joined_below(coordinates, vertex_offsets, threshold)
-    graphs = Graphs(vertex_offsets, edges, edge_offsets, lengths, coordinates)
-    return Signals(values[kept], vertex_offsets, graphs, np.arange(len(grid)))
-
-
-@njit(cache=True, nogil=True)
-def _next_random(state):  # type: ignore[no-untyped-def]
-    """SplitMix64: the next state and a number in [0, 1). One stream an image, whatever the thread."""
-    state = state + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed = mixed ^ (mixed >> np.uint64(31))
-    return state, (mixed >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+    used = np.arange(foreground + background) < counts[:, None]
+    vertex_offsets = offsets_from_counts(counts)
+    edges = _edges_below(coordinates[used], vertex_offsets, threshold)
+    graphs = Graphs(vertex_offsets, *edges, coordinates[used])
+    return Signals(values[used], vertex_offsets, graphs, np.arange(len(grid)))
 
 
 @njit(cache=True, nogil=True)
 def _lloyd(points, k, max_iter, state):  # type: ignore[no-untyped-def]
-    """k-means from k-means++ seeds. Returns the cluster of every point; every cluster is used."""
+    """The cluster of each point by k-means, started by k-means++; no cluster is empty at the start."""
     n, dim = points.shape
     centers = np.empty((k, dim))
     nearest = np.full(n, np.inf)
     chosen = 0
     for j in range(k):
         if j == 0:
-            state, u = _next_random(state)
-            chosen = min(int(u * n), n - 1)
+            chosen = min(int(uniform(state) * n), n - 1)
         else:
-            state, u = _next_random(state)
-            goal = u * nearest.sum()
-            reached = 0.0
+            threshold = uniform(state) * nearest.sum()
+            total = 0.0
             for i in range(n):
                 if nearest[i] > 0.0:
                     chosen = i
-                    reached += nearest[i]
-                    if reached > goal:
+                    total += nearest[i]
+                    if total > threshold:
                         break
+        state += GAMMA
         centers[j] = points[chosen]
         for i in range(n):
             distance = 0.0
@@ -152,10 +145,10 @@ def _lloyd(points, k, max_iter, state):  # type: ignore[no-untyped-def]
 
 @parallel_njit(cache=True, nogil=True)
 def _clusters(pixels, width, foreground, background, value_scale, max_iter, seed):  # type: ignore[no-untyped-def]
+    """Values, coordinates and number of the clusters of each image, one stream of random numbers per part."""
     n, area, channels = pixels.shape
-    most = foreground + background
-    values = np.zeros((n, most, channels), dtype=pixels.dtype)
-    coordinates = np.zeros((n, most, 2))
+    values = np.zeros((n, foreground + background, channels), dtype=pixels.dtype)
+    coordinates = np.zeros((n, foreground + background, 2))
     counts = np.zeros(n, dtype=np.int64)
     for image in prange(n):
         bright = np.zeros(area, dtype=np.bool_)
@@ -188,51 +181,23 @@ def _clusters(pixels, width, foreground, background, value_scale, max_iter, seed
                     sums[labels[i], 2 + c] += pixels[image, members[i], c]
             for j in range(k):
                 if sizes[j] > 0:
-                    place = counts[image]
-                    coordinates[image, place, 0] = sums[j, 0] / sizes[j]
-                    coordinates[image, place, 1] = sums[j, 1] / sizes[j]
+                    vertex = counts[image]
+                    coordinates[image, vertex, 0] = sums[j, 0] / sizes[j]
+                    coordinates[image, vertex, 1] = sums[j, 1] / sizes[j]
                     for c in range(channels):
-                        values[image, place, c] = sums[j, 2 + c] / sizes[j]
+                        values[image, vertex, c] = sums[j, 2 + c] / sizes[j]
                     counts[image] += 1
     return values, coordinates, counts
 
 
-def _joined_below(
+def _edges_below(
     coordinates: np.ndarray, vertex_offsets: np.ndarray, threshold: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    found = _count_joined(coordinates, vertex_offsets, threshold)
-    edge_offsets = np.concatenate([[0], np.cumsum(found)])
-    edges, lengths = _fill_joined(coordinates, vertex_offsets, threshold, edge_offsets)
-    return edges, lengths, edge_offsets
-
-
-@parallel_njit(cache=True, nogil=True)
-def _count_joined(coordinates, vertex_offsets, threshold):  # type: ignore[no-untyped-def]
-    found = np.zeros(len(vertex_offsets) - 1, dtype=np.int64)
-    for graph in prange(len(found)):
-        for v in range(vertex_offsets[graph], vertex_offsets[graph + 1]):
-            for w in range(v + 1, vertex_offsets[graph + 1]):
-                dx = coordinates[v, 0] - coordinates[w, 0]
-                dy = coordinates[v, 1] - coordinates[w, 1]
-                if np.sqrt(dx * dx + dy * dy) < threshold:
-                    found[graph] += 1
-    return found
-
-
-@parallel_njit(cache=True, nogil=True)
-def _fill_joined(coordinates, vertex_offsets, threshold, edge_offsets):  # type: ignore[no-untyped-def]
-    edges = np.empty((edge_offsets[-1], 2), dtype=np.int32)
-    lengths = np.empty(edge_offsets[-1], dtype=np.float32)
-    for graph in prange(len(edge_offsets) - 1):
-        place = edge_offsets[graph]
-        for v in range(vertex_offsets[graph], vertex_offsets[graph + 1]):
-            for w in range(v + 1, vertex_offsets[graph + 1]):
-                dx = coordinates[v, 0] - coordinates[w, 0]
-                dy = coordinates[v, 1] - coordinates[w, 1]
-                distance = np.sqrt(dx * dx + dy * dy)
-                if distance < threshold:
-                    edges[place, 0] = v - vertex_offsets[graph]
-                    edges[place, 1] = w - vertex_offsets[graph]
-                    lengths[place] = distance
-                    place += 1
-    return edges, lengths
+    """Edges between vertices of a graph closer than the threshold, with their offsets and lengths."""
+    row_offsets, neighbors, rho = pairs_within(coordinates, vertex_offsets, threshold)
+    vertices = np.arange(len(coordinates)) - repeat_starts(vertex_offsets)
+    vertices = np.repeat(vertices, np.diff(row_offsets))
+    joined = np.flatnonzero((vertices < neighbors) & (rho < threshold))
+    edges = np.stack([vertices[joined], neighbors[joined]], axis=1).astype(np.int32)
+    edge_offsets = np.searchsorted(joined, row_offsets[vertex_offsets])
+    return edges, edge_offsets, rho[joined].astype(np.float32)

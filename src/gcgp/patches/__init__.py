@@ -1,6 +1,6 @@
-"""What each vertex sees. Enters: signals and a weighting. Leaves: `Patches`, one row a vertex.
+"""Patches: what each vertex sees. Input: signals and a weighting. Output: `Patches`, one row per vertex.
 
-`Convolution` makes them, in chunks that fit a memory limit.
+`Convolution` computes them, in runs of signals that fit a memory limit.
 """
 
 from gcgp.patches.convolution import Convolution

@@ -1,6 +1,6 @@
-"""Compiled loops of the patch stage: weighted sums over ragged neighborhoods, and repeated rows.
+"""Compiled loops over patches: weighted sums over ragged neighborhoods, and repeated rows.
 
-By hand, because torch's sparse products need one matrix per bin and signal and do not run in parallel.
+torch's sparse products need one matrix per bin and signal and do not run in parallel.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from gcgp._runtime.fork import parallel_njit
 
 
 @parallel_njit(cache=True, nogil=True)
-def weighted_sums(radial, angular, row_offsets, neighbors, rows, bases, values):  # type: ignore[no-untyped-def]
-    """Σ_v' radial[pair, k] · angular[pair, j] · values[base + v', c], as `[output row, c, k·J + j]`."""
+def weighted_sums(radial, angular, row_offsets, neighbors, rows, starts, values):  # type: ignore[no-untyped-def]
+    """Σ_v' radial[pair, k] · angular[pair, j] · values[start + v', c], as `[output row, c, k·J + j]`."""
     K, J, channels = radial.shape[1], angular.shape[1], values.shape[1]
     out = np.zeros((len(rows), channels, K * J), dtype=values.dtype)
     for i in prange(len(rows)):
         for pair in range(row_offsets[rows[i]], row_offsets[rows[i] + 1]):
-            vertex = bases[i] + neighbors[pair]
+            vertex = starts[i] + neighbors[pair]
             for c in range(channels):
                 value = values[vertex, c]
                 if value != 0:
@@ -30,16 +30,16 @@ def weighted_sums(radial, angular, row_offsets, neighbors, rows, bases, values):
 
 
 @parallel_njit(cache=True, nogil=True, fastmath={"contract"})
-def stencil_sums(images, filters):  # type: ignore[no-untyped-def]
+def sparse_convolution(images, filters):  # type: ignore[no-untyped-def]
     """Σ_o filters[−o, b] · images[n, c, p + o] with zero padding, as `[n, c, p, b]`.
 
-    Pixels that are zero are passed over, which is why this is not left to a library's convolution. Terms are
-    added in the same order at all pixels, so that equal surroundings give equal bits.
+    Zero pixels are skipped, which libraries do not do. Terms are added in the same order at all pixels, so
+    that equal neighborhoods give equal bits.
     """
     count, channels, height, width = images.shape
     side, _, bins = filters.shape
     radius = side // 2
-    rows_of_filters = filters.reshape(side, side * bins)
+    filter_rows = filters.reshape(side, side * bins)
     out = np.zeros((count, channels, height, width * bins), dtype=images.dtype)
     for n in prange(count):
         for c in range(channels):
@@ -52,7 +52,7 @@ def stencil_sums(images, filters):  # type: ignore[no-untyped-def]
                     start = (first - column + radius) * bins
                     for y in range(max(0, row - radius), min(height, row + radius + 1)):
                         target = out[n, c, y, first * bins : last * bins]
-                        weights = rows_of_filters[y - row + radius, start : start + len(target)]
+                        weights = filter_rows[y - row + radius, start : start + len(target)]
                         for i in range(len(target)):
                             target[i] += value * weights[i]
     return out.reshape(count, channels, height * width, bins)
@@ -60,27 +60,27 @@ def stencil_sums(images, filters):  # type: ignore[no-untyped-def]
 
 @parallel_njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def weighted_sums_pullback(  # type: ignore[no-untyped-def]
-    gradient, radial, angular, row_offsets, by_row, members, neighbors, bases, values
+    gradient, radial, angular, row_offsets, row_members, members, neighbors, starts, values
 ):
     """The gradients with respect to both factors.
 
-    Output rows `members[by_row[r]:by_row[r + 1]]` are those of chart row `r`, which alone touch its pairs.
+    Only output rows `members[row_members[r]:row_members[r + 1]]` depend on the pairs of chart row `r`.
     """
     K, J, channels = radial.shape[1], angular.shape[1], values.shape[1]
     pulled_radial, pulled_angular = np.zeros_like(radial), np.zeros_like(angular)
     for row in prange(len(row_offsets) - 1):
-        of_weights = np.empty(K * J, dtype=radial.dtype)  # of radial × angular, for one pair
+        of_weights = np.empty(K * J, dtype=radial.dtype)  # gradient of radial × angular, for one pair
         for pair in range(row_offsets[row], row_offsets[row + 1]):
             of_weights[:] = 0
-            for place in range(by_row[row], by_row[row + 1]):
-                i = members[place]
-                vertex = bases[i] + neighbors[pair]
+            for member in range(row_members[row], row_members[row + 1]):
+                i = members[member]
+                vertex = starts[i] + neighbors[pair]
                 for c in range(channels):
                     value = values[vertex, c]
                     if value != 0:
-                        own = gradient[i, c]
+                        of_sums = gradient[i, c]
                         for b in range(K * J):
-                            of_weights[b] += value * own[b]
+                            of_weights[b] += value * of_sums[b]
             for k in range(K):
                 inner, scale = radial[pair, k] * 0, radial[pair, k]
                 for j in range(J):

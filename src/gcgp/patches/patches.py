@@ -1,4 +1,4 @@
-"""Patches: flat, ragged, and counted once where a signal repeats them."""
+"""Patches of signals, stored flat with offsets; repeated patches of a signal can be merged."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gcgp._numerics.segments import join_offsets, take_segments
+
 
 @dataclass(frozen=True)
 class Patches:
     """The patches of N signals; those of signal `n` are rows `offsets[n]:offsets[n + 1]`.
 
-    A signal's function value is Σ multiplicity · g(patch). Sums, means, vertex weights and repeated
-    patches are all expressed by the multiplicity.
+    The function value of a signal is Σ multiplicity · g(patch). The multiplicity expresses sums, means,
+    vertex weights and repeated patches.
     """
 
     values: Float[Tensor, "total_patches dim"]
     multiplicity: Float[Tensor, "total_patches"]
     offsets: Int[Tensor, "signals_plus_1"]
     vertices: Int[Tensor, "total_patches"]
-    """The flat number, among all vertices of the signals that patches were made of, of each patch's own."""
+    """The vertex of each patch, as a flat index among all vertices of the signals."""
     population: Int[Tensor, "signals"] | None = None
-    """Number of patches that those of each signal were drawn from by `thinned`; None: all are here."""
+    """Number of patches per signal before `thinned` drew from them; None if all are present."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -33,22 +35,19 @@ class Patches:
     def __getitem__(self, signals: slice) -> Patches:
         start, stop, step = signals.indices(len(self))
         if step != 1:
-            raise IndexError(f"patches are cut in runs of signals; the step was {step}")
+            raise IndexError(f"patches are sliced by runs of signals; the step was {step}")
         offsets = self.offsets[start : max(start, stop) + 1]
-        rows = slice(int(offsets[0]), int(offsets[-1]))
         population = None if self.population is None else self.population[start : max(start, stop)]
-        return Patches(
-            self.values[rows],
-            self.multiplicity[rows],
-            offsets - offsets[0],
-            self.vertices[rows],
-            population,
-        )
+        return self._rows(slice(int(offsets[0]), int(offsets[-1])), offsets - offsets[0], population)
+
+    def _rows(
+        self, rows: slice | Int[Tensor, "n"], offsets: Int[Tensor, "_"], population: Int[Tensor, "_"] | None
+    ) -> Patches:
+        return Patches(self.values[rows], self.multiplicity[rows], offsets, self.vertices[rows], population)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Patches]) -> Patches:
         """The patches of all signals of all parts, in order."""
-        counts = torch.cat([part.offsets.diff() for part in parts])
         population = None
         if any(part.population is not None for part in parts):
             population = torch.cat(
@@ -57,74 +56,69 @@ class Patches:
         return cls(
             torch.cat([part.values for part in parts]),
             torch.cat([part.multiplicity for part in parts]),
-            torch.cat([torch.zeros(1, dtype=counts.dtype), counts.cumsum(0)]),
+            torch.from_numpy(join_offsets([part.offsets.numpy() for part in parts])),
             torch.cat([part.vertices for part in parts]),
             population,
         )
 
     @property
     def signal_of(self) -> Int[Tensor, "total_patches"]:
-        """The signal each patch belongs to."""
+        """The signal of each patch."""
         return torch.repeat_interleave(torch.arange(len(self)), self.offsets.diff())
 
-    def some(self, rows: Int[Tensor, "kept"]) -> Patches:
-        """These rows, in rising order."""
-        offsets = torch.searchsorted(rows, self.offsets)
-        return Patches(
-            self.values[rows], self.multiplicity[rows], offsets, self.vertices[rows], self.population
-        )
+    def select_rows(self, rows: Int[Tensor, "n"]) -> Patches:
+        """The patches at these rows, which are ascending."""
+        return self._rows(rows, torch.searchsorted(rows, self.offsets), self.population)
 
-    def of(self, signals: Int[Tensor, "n"]) -> Patches:
-        """The patches of the signals of these numbers, in that order."""
-        counts = self.offsets.diff()[signals]
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        shift = torch.repeat_interleave(self.offsets[signals] - offsets[:-1], counts)
-        rows = torch.arange(int(offsets[-1])) + shift
+    def select_signals(self, signals: Int[Tensor, "n"]) -> Patches:
+        """The patches of the signals with these indices, in that order."""
+        rows, offsets = take_segments(self.offsets.numpy(), signals.numpy())
         population = None if self.population is None else self.population[signals]
-        return Patches(self.values[rows], self.multiplicity[rows], offsets, self.vertices[rows], population)
+        return self._rows(torch.from_numpy(rows), torch.from_numpy(offsets), population)
 
     def double(self) -> Patches:
         """The same patches in float64."""
         return replace(self, values=self.values.double(), multiplicity=self.multiplicity.double())
 
-    def distinct(self) -> Patches:
-        """Identical patches of a signal become one, with the sum of their multiplicities."""
-        from gcgp.patches.loops import first_occurrences
-
-        rows = np.ascontiguousarray(self.values.detach().cpu().numpy())
-        words = rows.view(np.uint32 if rows.dtype == np.float32 else np.uint64)
-        first = torch.from_numpy(first_occurrences(words, self.offsets.numpy()))
-        kept = torch.nonzero(first == torch.arange(len(first)))[:, 0]
-        if len(kept) == len(first):
-            return self
-        place = torch.empty_like(first)
-        place[kept] = torch.arange(len(kept))
-        summed = torch.zeros(len(kept), dtype=self.multiplicity.dtype)
-        summed = summed.index_add(0, place[first], self.multiplicity)
-        return replace(self.some(kept), multiplicity=summed)
-
-    def thinned(self, most: int, rng: np.random.Generator) -> Patches:
-        """A random sample of at most `most` patches per signal; multiplicities represent all patches.
-
-        Sums over patches are right on average. Sums over pairs of patches are not, because a patch is paired
-        with itself too often; `population` is what they are corrected by.
-        """
-        counts = self.offsets.diff()
-        if bool((counts <= most).all()):
-            return self
-        rows, factors = [], []
-        for start, count in zip(self.offsets[:-1].tolist(), counts.tolist(), strict=True):
-            drawn = np.sort(rng.permutation(count)[:most]) if count > most else np.arange(count)
-            rows.append(start + drawn)
-            factors.append(np.full(len(drawn), count / max(len(drawn), 1)))
-        factor = torch.from_numpy(np.concatenate(factors)).to(self.multiplicity.dtype)
-        sample = self.some(torch.from_numpy(np.concatenate(rows))).scaled(factor)
-        return replace(sample, population=counts if self.population is None else self.population)
-
     def to(self, device: torch.device) -> Patches:
-        """Values and multiplicities on a device; which rows are whose stays where it is."""
+        """The same patches with values and multiplicities on a device; offsets stay on the CPU."""
         return replace(self, values=self.values.to(device), multiplicity=self.multiplicity.to(device))
 
     def scaled(self, factor: Float[Tensor, "total_patches"]) -> Patches:
         """The same patches with multiplicities times `factor`."""
         return replace(self, multiplicity=self.multiplicity * factor)
+
+    def distinct(self) -> Patches:
+        """Identical patches of a signal merged into one, with the sum of their multiplicities."""
+        from gcgp.patches.loops import first_occurrences
+
+        rows = np.ascontiguousarray(self.values.detach().cpu().numpy())
+        words = rows.view(np.uint32 if rows.dtype == np.float32 else np.uint64)
+        first = torch.from_numpy(first_occurrences(words, self.offsets.numpy()))
+        unique = torch.nonzero(first == torch.arange(len(first)))[:, 0]
+        if len(unique) == len(first):
+            return self
+        index = torch.empty_like(first)
+        index[unique] = torch.arange(len(unique))
+        total = torch.zeros(len(unique), dtype=self.multiplicity.dtype)
+        return replace(
+            self.select_rows(unique), multiplicity=total.index_add(0, index[first], self.multiplicity)
+        )
+
+    def thinned(self, limit: int, rng: np.random.Generator) -> Patches:
+        """A random sample of at most `limit` patches per signal; multiplicities are scaled to represent all.
+
+        Sums over patches are unbiased. Sums over pairs of patches are not, because each patch is paired with
+        itself too often; `population` allows the correction.
+        """
+        counts = self.offsets.diff()
+        if bool((counts <= limit).all()):
+            return self
+        rows, factors = [], []
+        for start, count in zip(self.offsets[:-1].tolist(), counts.tolist(), strict=True):
+            drawn = np.sort(rng.permutation(count)[:limit]) if count > limit else np.arange(count)
+            rows.append(start + drawn)
+            factors.append(np.full(len(drawn), count / max(len(drawn), 1)))
+        factor = torch.from_numpy(np.concatenate(factors)).to(self.multiplicity.dtype)
+        sample = self.select_rows(torch.from_numpy(np.concatenate(rows))).scaled(factor)
+        return replace(sample, population=counts if self.population is None else self.population)

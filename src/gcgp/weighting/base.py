@@ -1,46 +1,60 @@
-"""What all weightings share: parameters with constraints, a description of themselves, and bins."""
+"""The base class of weightings: parameters with constraints, scikit-learn's parameter contract, and bins."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeAlias
 
 import gpytorch
+import numpy as np
 import torch
 from gpytorch.constraints import Positive
 from jaxtyping import Float, Int
 from torch import Tensor
 
-CENTERS = ("radii",)
-WIDTHS = ("radial_width", "along", "across")
-"""Parameters that are lengths in the units of ρ, whatever the family."""
+CENTER_PARAMETERS = ("radii",)
+WIDTH_PARAMETERS = ("radial_width", "along", "across")
+MAX_ITEMS_IN_REPR = 6
+
+ArgumentTypes: TypeAlias = Mapping[str, int | type]
 
 
 class Weighting(gpytorch.Module):
     """A family of soft bins u_b(v, v') over the local coordinates of a neighbor.
 
-    A new family names the `coordinates` it reads, gives `bins`, `reach` and `forward`, and keeps each
-    argument of its constructor as an attribute of the same name: what is printed, copied and saved
-    follows from that. Attributes made by `learnable` are torch parameters.
+    A new family names the `coordinates` it reads, defines `bins`, `reach` and `forward`, and stores each
+    argument of its constructor in an attribute of the same name, or in a torch parameter by `learnable`.
     """
 
     coordinates: ClassVar[tuple[str, ...]]
     families: ClassVar[dict[str, type[Weighting]]] = {}
+    """All subclasses by name."""
+    argument_types: ClassVar[ArgumentTypes] = {"normalize": bool}
+    """The type of each constructor argument, by which model files are checked.
+
+    An integer is the number of dimensions of an array of numbers (0: a number), `int` a size of at least 1,
+    `bool` a flag, `str` a string and `list` a list of strings. Arguments not listed may be any JSON value.
+    A family lists only arguments that its base class does not have.
+    """
+    length_parameters: ClassVar[tuple[str, ...]] = (*CENTER_PARAMETERS, *WIDTH_PARAMETERS)
+    """Parameters that are lengths in the units of ρ, if the family has them."""
 
     normalize: bool
     """Divide each bin by the sum of its weights: a weighted average instead of a sum."""
     complete = False
-    """Leave out vertices at which a bin is empty."""
+    """Whether vertices with an empty bin are left out."""
 
     def __init__(self, normalize: bool) -> None:
         super().__init__()
-        self.normalize = normalize
+        self.normalize = bool(normalize)
+        self._shorthand: dict[str, Any] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.argument_types = {**super(cls, cls).argument_types, **cls.argument_types}
         Weighting.families[cls.__name__] = cls
 
     @property
@@ -50,50 +64,56 @@ class Weighting(gpytorch.Module):
 
     @property
     def reach(self) -> float:
-        """The distance ρ beyond which no neighbor counts."""
+        """The distance ρ beyond which neighbors are ignored."""
         raise NotImplementedError
 
     @property
     def rotations(self) -> Int[Tensor, "J bins"] | None:
-        """For each turn by one more direction, the bin that comes into each place; None: no directions."""
+        """For each rotation by s directions, the bin in the place of each bin; None: no directions."""
         return None
 
     def forward(self, *coordinates: Float[Tensor, "pairs ..."]) -> Float[Tensor, "pairs bins"]:
-        """Weight of each pair in each bin, before any normalization."""
+        """Weight of each pair in each bin, before normalization."""
         raise NotImplementedError
-
-    def zoomed(self, factor: float) -> Weighting | None:
-        """The same bins with all distances multiplied by `factor`; None: there are none to multiply."""
-        copied = copy.deepcopy(self)
-        names = [name for name in (*CENTERS, *WIDTHS) if hasattr(self, f"raw_{name}")]
-        with torch.no_grad():
-            for name in names:
-                raw = getattr(copied, f"raw_{name}")
-                plain = self.constraint_for_parameter_name(f"raw_{name}") is None
-                raw.copy_(raw * factor if plain else raw + math.log(factor))
-        return copied if names else None
 
     def factors(
         self, *coordinates: Float[Tensor, "pairs ..."]
     ) -> tuple[Float[Tensor, "pairs K"], Float[Tensor, "pairs J"]] | None:
-        """Two factors whose products, bin k·J + j of k and j, are the weights; None: they have none.
+        """Two factors whose product is the weight of bin k·J + j, or None if the weights do not factorize.
 
-        Patches are made of the factors where there are any: these are fewer numbers than the weights.
+        Patches are computed from the factors, which are fewer numbers than the weights.
         """
         return None
 
-    def learnable(self, name: str, value: Any, *, positive: bool = False) -> None:
-        """Register the parameter `name`; a positive one is kept as its logarithm."""
-        tensor = torch.as_tensor(value, dtype=torch.float64).clone()
+    def zoomed(self, factor: float) -> Weighting | None:
+        """A copy with all lengths multiplied by `factor`; None if the family has no lengths."""
+        zoomed = copy.deepcopy(self)
+        names = [f"raw_{name}" for name in self.length_parameters if hasattr(self, f"raw_{name}")]
+        with torch.no_grad():
+            for name in names:
+                raw = getattr(zoomed, name)
+                positive = self.constraint_for_parameter_name(name) is not None
+                raw.copy_(raw + math.log(factor) if positive else raw * factor)
+        return zoomed if names else None
+
+    def learnable(self, name: str, value: Any, *, positive: bool = False, given: Any = ...) -> None:
+        """Register the parameter `name`, stored as its logarithm if it is positive.
+
+        `given` is the constructor argument if the value was derived from it: None, a count or one number.
+        """
+        try:
+            tensor = torch.as_tensor(value, dtype=torch.float64).clone()
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"{type(self).__name__}: {name}={value!r} must be numbers") from error
         if tensor.numel() == 0 or not torch.isfinite(tensor).all() or (positive and (tensor <= 0).any()):
             kind = "positive" if positive else "finite"
             raise ValueError(f"{type(self).__name__}: {name}={value!r} must be {kind} and not empty")
+        if given is None or (given is not ... and np.ndim(given) < tensor.ndim):
+            self._shorthand[name] = given
         raw = f"raw_{name}"
-        constraint = Positive(transform=torch.exp, inv_transform=torch.log) if positive else None
-        start = tensor if constraint is None else constraint.inverse_transform(tensor)
-        self.register_parameter(raw, torch.nn.Parameter(start))
-        if constraint is not None:
-            self.register_constraint(raw, constraint)
+        self.register_parameter(raw, torch.nn.Parameter(tensor.log() if positive else tensor))
+        if positive:
+            self.register_constraint(raw, Positive(transform=torch.exp, inv_transform=torch.log))
 
     def __getattr__(self, name: str) -> Any:
         parameters = self.__dict__.get("_parameters", {})
@@ -103,14 +123,44 @@ class Weighting(gpytorch.Module):
             return raw if constraint is None else constraint.transform(raw)
         return super().__getattr__(name)
 
-    def configuration(self) -> dict[str, Any]:
-        """The arguments that make a weighting like this one, as plain numbers, texts and lists."""
-        names = list(inspect.signature(type(self)).parameters)
-        return {name: _plain(getattr(self, name)) for name in names}
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor arguments for a weighting like this one, as numbers, strings and lists."""
+        return {name: _plain(getattr(self, name)) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Weighting:
+        """Initialize again with changed constructor arguments.
+
+        Arguments that were None, a count or one number, and still determine the parameter, stay so.
+        """
+        arguments = self._arguments()
+        for name in params:
+            if name not in arguments:
+                raise ValueError(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(arguments)}"
+                )
+        self.__dict__.update(type(self)(**arguments | params).__dict__)
+        return self
+
+    def _arguments(self) -> dict[str, Any]:
+        """Like `get_params`, but in the shorthand given to the constructor if that has the same result."""
+        arguments = self.get_params()
+        if not self._shorthand:
+            return arguments
+        derived = type(self)(**arguments | self._shorthand).get_params()
+        same = {name for name in self._shorthand if _close(arguments[name], derived[name])}
+        return {name: self._shorthand[name] if name in same else arguments[name] for name in arguments}
+
+    def __sklearn_clone__(self) -> Weighting:
+        return copy.deepcopy(self)
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{k}={_short(v)}" for k, v in self.configuration().items())
-        return f"{type(self).__name__}({arguments})"
+        defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
+        arguments = [
+            f"{name}={_short(value)}"
+            for name, value in self._arguments().items()
+            if not _close(value, _plain(defaults[name]))
+        ]
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 def _plain(value: Any) -> Any:
@@ -119,9 +169,20 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def _close(a: Any, b: Any) -> bool:
+    """Whether two arguments are equal up to rounding to float32."""
+    arrays = (np.asarray(a), np.asarray(b))
+    if arrays[0].shape != arrays[1].shape or any(array.dtype.kind not in "if" for array in arrays):
+        return type(a) is type(b) and bool(a == b)
+    return np.allclose(*arrays, rtol=1e-6, atol=0)
+
+
 def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return "[" + ", ".join(map(_short, value)) + "]"
+    if isinstance(value, list):
+        items = [_short(item) for item in value]
+        if len(items) > MAX_ITEMS_IN_REPR:
+            items = [*items[:2], "...", items[-1]]
+        return f"[{', '.join(items)}]"
     return repr(value)

@@ -1,4 +1,4 @@
-"""To and from PyTorch Geometric. Reading needs only the attributes, not the package."""
+"""Graphs of PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -15,45 +15,43 @@ from gcgp.domain.graphs import Graphs
 if TYPE_CHECKING:
     from gcgp.domain.signals import Signals
 
-HETEROGENEOUS = "HeteroData"
-LENGTH = "edge_length"
-"""The attribute in which `to_pyg` writes lengths of edges."""
-UNCLEAR = ("edge_weight", "edge_attr")
-"""Attributes that may hold lengths, but in PyTorch Geometric mostly do not: weights are strengths there."""
-
-
-def from_pyg(
-    data: Any, edge_lengths: str | bool | None = None, return_y: bool = False
-) -> Signals | tuple[Signals, np.ndarray]:
-    """Signals from graphs with `x`, `edge_index` and, if there, `pos`; see `Signals.from_pyg`."""
-    from gcgp.domain.signals import Signals
-
-    items = _graphs(data, any_order=return_y)
-    for i, item in enumerate(items):
-        _check_fields(item, i)
-    edges = [_edges(item.edge_index, i) for i, item in enumerate(items)]
-    signals = Signals.from_graphs(
-        [item.x for item in items],
-        edges,
-        _lengths(items, edge_lengths),
-        _optional(items, "pos"),
-    )
-    return (signals, _labels(items)) if return_y else signals
+EDGE_LENGTH = "edge_length"
+"""The edge attribute to which `to_pyg` writes lengths."""
 
 
 def is_pyg(data: Any) -> bool:
     """Whether this is a graph, a batch of graphs, or a data set of graphs."""
-    return hasattr(data, "edge_index") or type(data).__name__ == HETEROGENEOUS
+    return hasattr(data, "edge_index") or _is_heterogeneous(data)
 
 
-def _graphs(data: Any, any_order: bool) -> list[Any]:
-    """Single graphs, in order, from one graph, a batch, a data set, a loader, or any iterable of these."""
+def _is_heterogeneous(data: Any) -> bool:
+    return type(data).__name__ == "HeteroData"
+
+
+def read_pyg(
+    data: Any, edge_lengths: str | bool | None, return_y: bool
+) -> tuple[list[Any], list[Any], list[Any] | None, list[Any] | None, np.ndarray | None]:
+    """`x`, edges, edge lengths, `pos` and, if asked for, `y` of each graph; see `Signals.from_pyg`."""
+    items = _split_batches(data, any_order=return_y)
+    for i, item in enumerate(items):
+        _check_fields(item, i)
+    return (
+        [item.x for item in items],
+        [_edges(item.edge_index, i) for i, item in enumerate(items)],
+        _edge_lengths(items, edge_lengths),
+        _optional(items, "pos"),
+        _labels(items) if return_y else None,
+    )
+
+
+def _split_batches(data: Any, any_order: bool) -> list[Any]:
+    """Single graphs, in order, from a graph, a batch, a data set, a loader, or any iterable of these."""
     if isinstance(data, DataLoader) and not any_order:
         ordered = isinstance(data.sampler, SequentialSampler)
         if not ordered or type(data.batch_sampler) not in (BatchSampler, type(None)):
             raise ValueError(
-                "data: the loader shuffles its graphs, so that labels from elsewhere would not be theirs; "
-                "give its dataset, or use signals, y = Signals.from_pyg(loader, return_y=True)"
+                "data: the loader shuffles its graphs, so separate labels would not match them; "
+                "pass its dataset, or use signals, y = Signals.from_pyg(loader, return_y=True)"
             )
     if is_pyg(data) and not isinstance(data, Dataset):  # a data set has the joined edge_index of its graphs
         data = [data]
@@ -63,38 +61,36 @@ def _graphs(data: Any, any_order: bool) -> list[Any]:
     graphs: list[Any] = []
     for item in as_list(data, error):
         for part in item if isinstance(item, (list, tuple)) else [item]:
-            graphs.extend(_split(part, len(graphs)) if hasattr(part, "to_data_list") else [part])
+            if not hasattr(part, "to_data_list"):
+                graphs.append(part)
+                continue
+            try:
+                graphs.extend(part.to_data_list())
+            except RuntimeError as cause:
+                raise _cannot_split(len(graphs)) from cause
     return graphs
 
 
-def _split(batch: Any, first: int) -> list[Any]:
-    try:
-        return list(batch.to_data_list())
-    except RuntimeError as error:
-        raise _unsplit(first) from error
-
-
-def _unsplit(graph: int) -> ValueError:
+def _cannot_split(graph: int) -> ValueError:
     return ValueError(
-        f"graph {graph}: a batch of several graphs that cannot be split; give the list of graphs"
+        f"graph {graph}: a batch of several graphs that cannot be split; pass the list of graphs"
     )
 
 
 def _check_fields(item: Any, i: int) -> None:
     if not hasattr(item, "edge_index"):
-        hint = "; convert it with .to_homogeneous()" if type(item).__name__ == HETEROGENEOUS else ""
+        hint = "; convert it with .to_homogeneous()" if _is_heterogeneous(item) else ""
         raise TypeError(f"graph {i}: a {type(item).__name__} instead of PyTorch Geometric Data{hint}")
     batch = getattr(item, "batch", None)
     if batch is not None and len(batch) and bool((batch != batch[0]).any()):
-        raise _unsplit(i)
-    if getattr(item, "edge_index", None) is None:
-        hint = ""
-        if getattr(item, "face", None) is not None:
-            hint = "; for a mesh use Signals.on_meshes, or a descriptor of Mesh(data.pos, data.face.T)"
-        raise ValueError(f"graph {i}: its edge_index is missing{hint}")
+        raise _cannot_split(i)
+    if item.edge_index is None:
+        is_mesh = getattr(item, "face", None) is not None
+        hint = "; for meshes use Signals.on_meshes, or a descriptor of Mesh(data.pos, data.face.T)"
+        raise ValueError(f"graph {i}: edge_index is missing{hint if is_mesh else ''}")
     if getattr(item, "x", None) is None:
         raise ValueError(
-            f"graph {i}: its x is missing; give vertices their degrees as values, "
+            f"graph {i}: x is missing; use degrees as values, "
             "data.x = torch_geometric.utils.degree(data.edge_index[0], data.num_nodes)[:, None], "
             "or ones, data.x = torch.ones(data.num_nodes, 1)"
         )
@@ -107,26 +103,29 @@ def _edges(edge_index: Any, i: int) -> np.ndarray:
     return ends.T
 
 
-def _lengths(items: list[Any], name: str | bool | None) -> list[Any] | None:
-    """The lengths of the edges: the named attribute, or what `to_pyg` wrote."""
+def _edge_lengths(items: list[Any], name: str | bool | None) -> list[Any] | None:
+    """The named edge attribute, or the one that `to_pyg` writes.
+
+    `edge_weight` and `edge_attr` are not used unless named: in PyTorch Geometric they are mostly strengths.
+    """
     if name is False:
         return None
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"edge_lengths={name!r}: expected the name of an attribute, False or None")
+        raise TypeError(f"edge_lengths={name!r}: expected the name of an edge attribute, False or None")
     if name is None:
-        unused = [f for f in UNCLEAR if any(getattr(item, f, None) is not None for item in items)]
+        attributes = ("edge_weight", "edge_attr")
+        unused = [name for name in attributes if any(getattr(item, name, None) is not None for item in items)]
         if unused:
             warnings.warn(
-                f"from_pyg: {' and '.join(unused)} {'is' if len(unused) == 1 else 'are'} not used; if edge "
-                f"lengths are meant, say so: Signals.from_pyg(data, edge_lengths={unused[-1]!r}); if not, "
-                "edge_lengths=False",
+                f"from_pyg does not use {' and '.join(unused)}; if edge lengths are meant, pass "
+                f"edge_lengths={unused[-1]!r}, otherwise edge_lengths=False",
                 UserWarning,
                 stacklevel=4,
             )
-        return _optional(items, LENGTH)
+        return _optional(items, EDGE_LENGTH)
     lengths = _optional(items, name)
     if lengths is None:
-        raise ValueError(f"graph 0: its {name} is missing")
+        raise ValueError(f"graph 0: {name} is missing")
     arrays = [as_array(length, f"graph {i}", name) for i, length in enumerate(lengths)]
     for i, array in enumerate(arrays):
         if array.ndim == 0 or array.shape[1:] not in ((), (1,)):
@@ -134,14 +133,23 @@ def _lengths(items: list[Any], name: str | bool | None) -> list[Any] | None:
     return arrays
 
 
+def _optional(items: list[Any], field: str) -> list[Any] | None:
+    """The field of each item, or None if no item has it."""
+    fields = [getattr(item, field, None) for item in items]
+    missing = [i for i, value in enumerate(fields) if value is None]
+    if missing and len(missing) < len(items):
+        raise ValueError(f"graph {missing[0]}: {field} is missing, but other graphs have it")
+    return None if missing or not items else fields
+
+
 def _labels(items: list[Any]) -> np.ndarray:
-    """The labels of graphs, `[N]`, or `[N, k]` where each has k of them."""
+    """The labels `[N]`, or `[N, k]` if each graph has k of them."""
     labels: list[np.ndarray] = []
     for i, item in enumerate(items):
         label = getattr(item, "y", None)
         if label is None:
-            raise ValueError(f"graph {i}: its y is missing")
-        array = plain_array(label, f"graph {i}: y is no label")
+            raise ValueError(f"graph {i}: y is missing")
+        array = plain_array(label, f"graph {i}: y is not a label")
         if array.size != 1 and (array.ndim != 2 or len(array) != 1):
             raise ValueError(
                 f"graph {i}: y has shape {array.shape}; expected one label per graph, [1] or [1, k]"
@@ -153,7 +161,7 @@ def _labels(items: list[Any]) -> np.ndarray:
 
 
 def to_pyg(signals: Signals) -> list[Any]:
-    """One `torch_geometric.data.Data` per signal, every edge in both directions."""
+    """One `torch_geometric.data.Data` per signal, with each edge in both directions."""
     import torch
 
     try:
@@ -167,7 +175,7 @@ def to_pyg(signals: Signals) -> list[Any]:
     for n, graph in enumerate(signals.domain_of):
         of_edges = slice(*graphs.edge_offsets[graph : graph + 2])
         of_vertices = slice(*graphs.vertex_offsets[graph : graph + 2])
-        # Each edge once, the shortest of parallel ones, so that a round trip adds none.
+        # Each edge once, the shortest of parallel ones, so that round trips add no edges.
         ends = np.sort(graphs.edges[of_edges], axis=1)
         lengths = np.zeros(len(ends)) if graphs.edge_lengths is None else graphs.edge_lengths[of_edges]
         order = np.lexsort((lengths, ends[:, 1], ends[:, 0]))
@@ -176,20 +184,10 @@ def to_pyg(signals: Signals) -> list[Any]:
             x=torch.from_numpy(signals.values[signals.offsets[n] : signals.offsets[n + 1]].copy()),
             edge_index=torch.from_numpy(np.concatenate([edges, edges[:, ::-1]]).T.astype(np.int64)),
         )
+        dtype = signals.values.dtype
         if graphs.coordinates is not None:
-            item.pos = torch.from_numpy(graphs.coordinates[of_vertices].astype(signals.values.dtype))
+            item.pos = torch.from_numpy(graphs.coordinates[of_vertices].astype(dtype))
         if graphs.edge_lengths is not None:
-            weights = lengths[order][first].astype(signals.values.dtype)
-            setattr(item, LENGTH, torch.from_numpy(np.tile(weights, 2)))
+            item[EDGE_LENGTH] = torch.from_numpy(np.tile(lengths[order][first].astype(dtype), 2))
         items.append(item)
     return items
-
-
-def _optional(items: list[Any], field: str) -> list[Any] | None:
-    """The field of every item, or None if no item has it."""
-    given = [getattr(item, field, None) is not None for item in items]
-    if not any(given):
-        return None
-    if not all(given):
-        raise ValueError(f"graph {given.index(False)}: its {field} is missing, though others have it")
-    return [getattr(item, field) for item in items]
