@@ -1,5 +1,5 @@
-"""The paper's tables and figures, made anew by one command each, beside their baselines.
+"""The tables and figures of the paper, baseline networks and the demo; `python -m experiments --help`.
 
-`tables` says what each table holds, `models` what is fitted, `sets` on which data; `runs` keeps each run as
-soon as it is done, and `reporting` makes text of them.
+`tables` defines what each table compares, `models` and `networks` what is fitted, `data` on which data.
+`runs` executes and saves runs, `reporting` formats them, and `figures` draws.
 """

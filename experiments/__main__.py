@@ -1,4 +1,4 @@
-"""`python -m experiments`: the demo, and the tables and figures of the paper."""
+"""Entry point of `python -m experiments`."""
 
 import sys
 

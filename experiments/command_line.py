@@ -1,4 +1,4 @@
-"""The command `gcgp`."""
+"""The command line: `python -m experiments TABLE`, `figures` or `demo`."""
 
 from __future__ import annotations
 
@@ -6,32 +6,48 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from gcgp import __version__
 
-if TYPE_CHECKING:
-    from experiments.runs import Settings
+TABLE_DESCRIPTIONS = {
+    "mnist": "MNIST images",
+    "superpixels": "MNIST as superpixel graphs",
+    "ablation": "superpixel graphs, few training digits",
+    "faust": "identification of persons by their meshes",
+    "uncertainty": "rejection and out-of-distribution detection on MNIST",
+}
+"""As in `experiments.tables`, which takes seconds to import."""
 
-TABLE_NAMES = ("mnist", "superpixels", "ablation", "faust", "uncertainty")
-"""As in `reproduction.tables`, which takes seconds to import."""
-FIGURES = "figures"
 
-
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The commands and their options."""
-    top = argparse.ArgumentParser(
-        prog="gcgp",
-        description="Graph convolutional Gaussian processes for images, graphs and meshes.",
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments",
+        description="The tables and figures of Walker & Glocker (2019), and a demo.",
     )
-    top.add_argument("--version", action="version", version=f"gcgp {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"gcgp {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    options = _table_options()
+    for name, description in TABLE_DESCRIPTIONS.items():
+        commands.add_parser(
+            name,
+            help=f"table: {description}",
+            description=f"Table: {description}, with the errors that the paper reports. Each run is saved "
+            "when it finishes; an interrupted command resumes and skips finished runs.",
+            parents=[options],
+        )
+    commands.add_parser(
+        "figures",
+        help="all figures",
+        description="Figures of the paper and of results, as PNG and SVG.",
+        parents=[options],
+    )
     demo = commands.add_parser(
         "demo",
         help="classify real digits as superpixel graphs",
         description="Fit a classifier to 4,000 real digits as graphs of 75 superpixels, test it on 1,000 "
-        "others, print the scores, and draw some digits with the evidence of each vertex. Under torchrun "
-        "(torchrun --nproc-per-node 2 -m gcgp demo) several processes learn together.",
+        "others, print the scores, and plot some digits with the evidence of each vertex. With several "
+        "processes: torchrun --nproc-per-node 2 -m experiments demo.",
     )
     demo.add_argument("--json", type=Path, metavar="FILE", help="write the scores to FILE as JSON")
     demo.add_argument(
@@ -39,79 +55,70 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         default=Path("demo.png"),
-        help="where the picture goes (default: %(default)s)",
+        help="file of the plot (default: %(default)s)",
     )
     demo.add_argument(
         "--seed", type=int, default=0, help="seed of the split and the model (default: %(default)s)"
     )
-    _add_reproduce(commands)
-    return top
+    return parser
 
 
-def _add_reproduce(commands: Any) -> None:
-    reproduce = commands.add_parser(
-        "reproduce",
-        help="make a table of the paper anew",
-        description="Make a table of Walker & Glocker (2019) on this machine, beside the paper's own "
-        "figures, or (figures) draw its pictures and those of the results. Each run is kept as soon as it is "
-        "done: a command that was ended goes on where it was.",
-    )
-    names = (*TABLE_NAMES, FIGURES)
-    reproduce.add_argument("table", choices=names, metavar="TABLE", help=", ".join(names))
-    reproduce.add_argument(
+def _table_options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
         "--model",
         action="append",
         default=[],
         metavar="NAME",
-        help="only this model, or picture; may be given again",
+        help="only this model, or this figure; may be repeated",
     )
-    reproduce.add_argument(
+    parser.add_argument(
         "--per-class",
-        type=_positive,
+        type=_positive_integer,
         metavar="N",
-        help="learn from N signals of each class, for a quick look; of FAUST: N of a person's ten poses",
+        help="train on N signals per class, for a quick look; FAUST: on N of the ten poses of a person",
     )
-    reproduce.add_argument(
+    parser.add_argument(
         "--seeds",
-        type=_positive,
+        type=_positive_integer,
         metavar="S",
-        help="draws of training data, or of inducing patches if all are used (default: the table's own)",
+        help="number of draws of training data, or of inducing patches if all data are used "
+        "(default: depends on the table)",
     )
-    reproduce.add_argument(
-        "--inducing", type=_positive, metavar="M", help="inducing patches (default: each model's own)"
+    parser.add_argument(
+        "--inducing", type=_positive_integer, metavar="M", help="inducing patches (default: of each model)"
     )
-    reproduce.add_argument(
-        "--vertices", type=_positive, metavar="V", help="only meshes of V vertices (default: 500, 1000, 2500)"
+    parser.add_argument(
+        "--vertices", type=_positive_integer, metavar="V", help="vertices per mesh (default: 500, 1000, 2500)"
     )
-    reproduce.add_argument(
+    parser.add_argument(
         "--jobs",
-        type=_positive,
+        type=_positive_integer,
         metavar="J",
         default=1,
-        help="runs at a time, each with its share of the cores (default: %(default)s)",
+        help="runs at a time, which share the cores (default: %(default)s)",
     )
-    reproduce.add_argument(
-        "--data", metavar="DIR", help="folder of the data (default: the environment variable GCGP_DATA)"
-    )
-    reproduce.add_argument(
+    parser.add_argument("--data", metavar="DIR", help="data folder (default: environment variable GCGP_DATA)")
+    parser.add_argument(
         "--results",
         type=Path,
         metavar="DIR",
         default=Path("results"),
-        help="folder of results, and of pictures in its subfolder figures (default: %(default)s)",
+        help="folder of results, with figures in its subfolder figures (default: %(default)s)",
     )
-    reproduce.add_argument(
+    parser.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
-        help="where this table is kept, and found again (default: TABLE.json in the folder of results)",
+        help="results file (default: TABLE.json in the folder of results)",
     )
-    reproduce.add_argument(
-        "--report", type=Path, metavar="FILE", help="write all that the folder holds to FILE as Markdown"
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write all results of the folder to FILE as Markdown"
     )
+    return parser
 
 
-def _positive(text: str) -> int:
+def _positive_integer(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
@@ -120,62 +127,54 @@ def _positive(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    options = parser().parse_args(arguments)
-    if options.command == "reproduce":
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.command != "demo":
         if not options.results.parent.is_dir():
-            parser().error(f"{options.results}: the folder {options.results.parent} does not exist")
+            parser.error(f"{options.results}: the folder {options.results.parent} does not exist")
         options.results.mkdir(exist_ok=True)
-        options.json = options.json or options.results / f"{options.table}.json"
+        options.json = options.json or options.results / f"{options.command}.json"
     for path in (options.json, getattr(options, "picture", None), getattr(options, "report", None)):
         if path is not None and not path.parent.is_dir():
-            parser().error(f"{path}: the folder {path.parent} does not exist")
-    from gcgp._runtime.processes import RankLost
-
+            parser.error(f"{path}: the folder {path.parent} does not exist")
     try:
-        (_reproduce if options.command == "reproduce" else _demo)(options)
-    except (ImportError, ValueError, OSError, RuntimeError, RankLost) as error:
-        print(f"gcgp: {error}", file=sys.stderr)
+        (_run_demo if options.command == "demo" else _run_experiment)(options)
+    except (ImportError, ValueError, OSError, RuntimeError) as error:
+        print(f"experiments: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("gcgp: interrupted", file=sys.stderr)
+        print("experiments: interrupted", file=sys.stderr)
         return 130
     return 0
 
 
-def _demo(options: argparse.Namespace) -> None:
-    from experiments.demo import run_demo, table
+def _run_demo(options: argparse.Namespace) -> None:
+    from experiments.demo import format_report, run_demo
 
     report = run_demo(options.seed, options.json, options.picture)
     if report is not None:
-        print(table(report))
+        print(format_report(report))
         print(f"  picture: {options.picture}")
 
 
-def _reproduce(options: argparse.Namespace) -> None:
-    from experiments.reporting import report_of
-    from experiments.runs import Settings
+def _run_experiment(options: argparse.Namespace) -> None:
+    from experiments.reporting import as_text, folder_report
+    from experiments.runs import Results, Settings, execute
+    from experiments.tables import TABLES, evaluate
     from gcgp._runtime.atomic import atomic_write
 
     settings = Settings(options.data, options.per_class, options.inducing, options.vertices)
-    if options.table == FIGURES:
-        from experiments.figures import draw_all
+    if options.command == "figures":
+        from experiments.figures import draw_figures
 
-        for path in draw_all(options.model, settings, options.results):
+        for path in draw_figures(options.model, settings, options.results):
             print(f"  {path} and .svg")
     else:
-        _make_table(options, settings)
+        runs = TABLES[options.command].runs(options.command, options.model, options.seeds, settings)
+        results = Results(options.json, options.command, settings, options.jobs)
+        execute(runs, results, evaluate, jobs=options.jobs)
+        print(as_text(results.content))
+        print(f"  results: {options.json}")
     if options.report is not None:
         with atomic_write(options.report) as part:
-            part.write_text(report_of(options.results, options.report.parent))
-
-
-def _make_table(options: argparse.Namespace, settings: Settings) -> None:
-    from experiments.reporting import as_text
-    from experiments.runs import Results, carry_out
-    from experiments.tables import TABLES, carry_out_one
-
-    runs = TABLES[options.table].runs(options.table, options.model, options.seeds, settings)
-    results = Results(options.json, options.table, settings, options.jobs)
-    carry_out(runs, results, carry_out_one, jobs=options.jobs)
-    print(as_text(results.content))
-    print(f"  results: {options.json}")
+            part.write_text(folder_report(options.results, options.report.parent))

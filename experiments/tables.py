@@ -1,4 +1,4 @@
-"""The tables: which models, on which data, with which figures of the paper beside them."""
+"""The tables: which models on which data, with the errors that the paper reports."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 
 from experiments import models
+from experiments.data import Split, digits, persons
 from experiments.metrics import Scores, calibration, peak_memory
-from experiments.models import Fit, Tested
-from experiments.networks import convolutional_network, mesh_network, network
+from experiments.models import Evaluation, Fit
+from experiments.networks import fit_image_network, fit_mesh_network, graph_network
 from experiments.runs import Run, Settings
-from experiments.sets import Split, digits, persons
-from experiments.uncertainty import worth
+from experiments.uncertainty import uncertainty_metrics
+from gcgp import Polar
 
-ALL = "all"
-ABLATION = (100, 500, 1000)
-VERTICES = (500, 1000, 2500)
-POSES = 7
-ALIKE = (4, 8)
-"""The persons of FAUST that the paper finds confused, in FAUST's own numbers."""
+ALL_DATA = "all"
+ABLATION_SIZES = (100, 500, 1000)
+MESH_SIZES = (500, 1000, 2500)
+TRAINING_POSES = 7
+SIMILAR_PERSONS = (4, 8)
+"""The persons of FAUST that the paper reports as confused, by FAUST's numbering."""
 
 
 @dataclass(frozen=True)
@@ -32,29 +33,30 @@ class Row:
     title: str
     fit: Fit
     paper: dict[str, float] = field(default_factory=dict)
-    """The paper's error in each condition."""
+    """The paper's error by condition."""
     differs: str = ""
-    """From the paper's model, or from its authors' own."""
+    """Difference from the paper's model, or from the model that the authors of a baseline published."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a table of the paper is made of."""
+    """The definition of a table."""
 
     title: str
     rows: dict[str, Row]
-    """By the names that the command line knows them by."""
+    """By the names that the command line uses."""
     seeds: int
     conditions: Callable[[Settings], Sequence[str]]
     split: Callable[[Run], Split]
-    more: Callable[[Tested], dict[str, float]] = lambda tested: {}
-    """Further figures."""
+    extra_metrics: Callable[[Evaluation], dict[str, float]] = lambda evaluation: {}
 
     def runs(self, name: str, chosen: Sequence[str], seeds: int | None, settings: Settings) -> list[Run]:
-        """All runs of the chosen models, or of all."""
+        """All runs of the chosen models, or of all models."""
         for model in chosen:
             if model not in self.rows:
-                raise ValueError(f"model {model!r} is not in this table; it has {', '.join(self.rows)}")
+                raise ValueError(
+                    f"model {model!r} is not in this table; expected one of {', '.join(self.rows)}"
+                )
         return [
             Run(name, model, condition, seed, settings)
             for condition in self.conditions(settings)
@@ -63,61 +65,63 @@ class Table:
         ]
 
 
-def carry_out_one(run: Run) -> dict[str, Any]:
-    """Fit one model and test it: scores, seconds, peak of memory, and how data differ from the paper's."""
-    begun = time.perf_counter()
-    row, split = TABLES[run.table].rows[run.model], TABLES[run.table].split(run)
-    start = time.perf_counter()
-    model = row.fit(split.train, split.labels, run.settings.inducing, run.seed)
+def evaluate(run: Run) -> dict[str, Any]:
+    """Fit and test one model: scores, seconds, peak memory, and differences from the paper's data."""
+    table = TABLES[run.table]
+    started = time.perf_counter()
+    split = table.split(run)
+    loaded = time.perf_counter()
+    model = table.rows[run.model].fit(split.train, split.labels, run.settings.inducing, run.seed)
     fitted = time.perf_counter()
     probabilities = model.predict(split.test)
-    seconds = time.perf_counter() - fitted
+    predicted = time.perf_counter()
     truth = np.searchsorted(np.unique(split.labels), split.truth)
-    tested = Tested(model, split, probabilities, truth, run.settings.data, run.seed)
+    evaluation = Evaluation(model, split, probabilities, truth, run.settings.data, run.seed)
     return {
         **asdict(Scores.of(probabilities, truth)),
         "calibration": [part.round(4).tolist() for part in calibration(probabilities, truth)],
-        "seconds_data": start - begun,
-        "seconds_fit": fitted - start,
-        "seconds_predict": seconds,
+        "seconds_data": loaded - started,
+        "seconds_fit": fitted - loaded,
+        "seconds_predict": predicted - fitted,
         "peak_memory_gb": peak_memory(),
         "train": len(split.labels),
         "test": len(split.truth),
         "differs": list(split.differs),
         "note": model.note,
-        "more": TABLES[run.table].more(tested),
+        "more": table.extra_metrics(evaluation),
     }
 
 
-def _per_class(condition: str) -> int | None:
-    return None if condition == ALL else int(condition.split()[0])
-
-
 def _sizes(*sizes: int) -> Callable[[Settings], list[str]]:
-    """The conditions: so many of each class, or all; or what the user asks for."""
+    """Conditions: numbers of training signals per class, or all of them; or the number that the user gave."""
 
     def conditions(settings: Settings) -> list[str]:
-        asked = [settings.per_class] if settings.per_class is not None else list(sizes)
-        return [f"{size} a class" for size in asked] or [ALL]
+        chosen = [settings.per_class] if settings.per_class is not None else sizes
+        return [_size(number) for number in chosen] or [ALL_DATA]
 
     return conditions
 
 
-def _images(run: Run) -> Split:
-    return digits(run.settings, _per_class(run.condition), run.seed)
-
-
-def _graphs(run: Run) -> Split:
-    return _images(run).as_graphs(run.seed)
+def _size(per_class: int) -> str:
+    return f"{per_class} per class"
 
 
 def _resolutions(settings: Settings) -> list[str]:
-    sizes = VERTICES if settings.vertices is None else (settings.vertices,)
-    return [_resolution(size, settings.per_class or POSES) for size in sizes]
+    sizes = MESH_SIZES if settings.vertices is None else (settings.vertices,)
+    return [_resolution(size, settings.per_class or TRAINING_POSES) for size in sizes]
 
 
 def _resolution(vertices: int, poses: int) -> str:
     return f"{vertices} vertices, {poses} pose{'s' if poses > 1 else ''}"
+
+
+def _images(run: Run) -> Split:
+    per_class = None if run.condition == ALL_DATA else int(run.condition.split()[0])
+    return digits(run.settings, per_class, run.seed)
+
+
+def _graphs(run: Run) -> Split:
+    return _images(run).as_graphs(run.seed)
 
 
 def _meshes(run: Run) -> Split:
@@ -125,47 +129,47 @@ def _meshes(run: Run) -> Split:
     return persons(run.settings, vertices, poses, run.seed)
 
 
-def confused(tested: Tested) -> dict[str, float]:
-    """How often each of two persons who look alike is taken for the other, and how often that one is next."""
-    ranked, found = np.argsort(-tested.probabilities, axis=1), {}
-    for one, other in (ALIKE, ALIKE[::-1]):
-        first, second = ranked[tested.truth == one, :2].T
-        found[f"{one} taken for {other}"] = float((first == other).mean())
-        found[f"{one} most like {other}"] = float(
-            np.where(first == one, second == other, first == other).mean()
-        )
-    return found
+def confusion_of_similar_persons(evaluation: Evaluation) -> dict[str, float]:
+    """How often each of two similar persons is predicted as the other, or most resembles the other."""
+    ranked, shares = np.argsort(-evaluation.probabilities, axis=1), {}
+    for person, other in (SIMILAR_PERSONS, SIMILAR_PERSONS[::-1]):
+        first, second = ranked[evaluation.truth == person, :2].T
+        shares[f"{person} predicted as {other}"] = float((first == other).mean())
+        next_most_probable = np.where(first == person, second, first)
+        shares[f"{person} most similar to {other}"] = float((next_most_probable == other).mean())
+    return shares
 
 
-def _ablated(*errors: float) -> dict[str, float]:
-    return {f"{size} a class": error for size, error in zip(ABLATION, errors, strict=True)}
+def _ablation_errors(*errors: float) -> dict[str, float]:
+    return {_size(size): error for size, error in zip(ABLATION_SIZES, errors, strict=True)}
 
 
-def _by_vertices(*errors: float) -> dict[str, float]:
-    return {_resolution(size, POSES): error for size, error in zip(VERTICES, errors, strict=True)}
+def _mesh_errors(*errors: float) -> dict[str, float]:
+    return {_resolution(size, TRAINING_POSES): error for size, error in zip(MESH_SIZES, errors, strict=True)}
 
 
-CLOSED = "closed form instead of Adam on a variational bound"
-TRAINED_HERE = "trained here by one cycle of Adam's steps"
-FEWER_PASSES = f"{TRAINED_HERE}, far fewer passes than published ones"
-OTHER_SPLITS = (
-    f"{TRAINED_HERE}; how was chosen by training poses held out in two further splits, "
-    "whose meshes are test meshes of some of these"
+CLOSED_FORM = "closed form instead of Adam on a variational bound"
+ONE_CYCLE = "trained here with one cycle of learning rates of Adam"
+FEW_EPOCHS = f"{ONE_CYCLE}, for far fewer epochs than published"
+TUNED_ON_OTHER_SPLITS = (
+    f"{ONE_CYCLE}; its training was tuned on held-out training poses of two further splits, "
+    "which include test meshes of some of these splits"
 )
+DIGIT_POLAR = Polar([1.0, 3.0, 5.0], 8)
 TABLES = {
     "mnist": Table(
         "MNIST",
         {
-            "conv-gp": Row("Conv GP, 5 × 5 pixels", models.conv_gp, {}, CLOSED),
-            "rbf-gp": Row("RBF GP, 784 inputs", models.rbf_gp, {}, CLOSED),
-            "gcgp": Row("GCGP, 3 × 8 bins", models.gcgp(), {ALL: 0.017}, CLOSED),
+            "conv-gp": Row("Conv GP, 5 × 5 pixels", models.fit_conv_gp, {}, CLOSED_FORM),
+            "rbf-gp": Row("RBF GP, 784 inputs", models.fit_rbf_gp, {}, CLOSED_FORM),
+            "gcgp": Row("GCGP, 3 × 8 bins", models.paper_model(), {ALL_DATA: 0.017}, CLOSED_FORM),
             "gcgp-quick": Row(
-                "GCGP, 3 × 8 bins, radii 1, 3, 5 given",
-                models.gcgp_images(**models.STRICT),
-                {ALL: 0.017},
-                f"{CLOSED}; radii and width not learned",
+                "GCGP, 3 × 8 bins, fixed radii 1, 3, 5",
+                models.single_model(weighting=DIGIT_POLAR, patch=models.SIGNAL_ONLY),
+                {ALL_DATA: 0.017},
+                f"{CLOSED_FORM}; radii and width not learned",
             ),
-            "gcgp-best": Row("GCGP, best, means refined", models.BEST_OF_IMAGES),
+            "gcgp-best": Row("GCGP, best, refined means", models.BEST_ON_IMAGES),
         },
         1,
         _sizes(),
@@ -174,10 +178,10 @@ TABLES = {
     "superpixels": Table(
         "MNIST as superpixel graphs",
         {
-            "chebnet": Row("ChebNet", network("chebnet"), {}, FEWER_PASSES),
-            "monet": Row("MoNet", network("monet"), {}, FEWER_PASSES),
-            "gcgp": Row("GCGP, 3 × 8 bins", models.LEARNED_ON_GRAPHS, {ALL: 0.042}, CLOSED),
-            "gcgp-best": Row("GCGP, best, means refined", models.BEST_OF_GRAPHS),
+            "chebnet": Row("ChebNet", graph_network("chebnet"), {}, FEW_EPOCHS),
+            "monet": Row("MoNet", graph_network("monet"), {}, FEW_EPOCHS),
+            "gcgp": Row("GCGP, 3 × 8 bins", models.PAPER_ON_GRAPHS, {ALL_DATA: 0.042}, CLOSED_FORM),
+            "gcgp-best": Row("GCGP, best, refined means", models.BEST_ON_GRAPHS),
         },
         1,
         _sizes(),
@@ -186,39 +190,50 @@ TABLES = {
     "ablation": Table(
         "Superpixel graphs, few training digits",
         {
-            "monet": Row("MoNet", network("monet"), {}, FEWER_PASSES),
-            "gcgp": Row("GCGP, 3 × 8 bins", models.LEARNED_ON_GRAPHS, _ablated(0.137, 0.083, 0.063), CLOSED),
-            "gcgp-best": Row("GCGP, best, means refined", models.BEST_OF_GRAPHS),
+            "monet": Row("MoNet", graph_network("monet"), {}, FEW_EPOCHS),
+            "gcgp": Row(
+                "GCGP, 3 × 8 bins",
+                models.PAPER_ON_GRAPHS,
+                _ablation_errors(0.137, 0.083, 0.063),
+                CLOSED_FORM,
+            ),
+            "gcgp-best": Row("GCGP, best, refined means", models.BEST_ON_GRAPHS),
         },
         5,
-        _sizes(*ABLATION),
+        _sizes(*ABLATION_SIZES),
         _graphs,
     ),
     "faust": Table(
-        "FAUST: who is it?",
+        "FAUST: identification of persons",
         {
-            "monet": Row("MoNet", mesh_network, {}, OTHER_SPLITS),
+            "monet": Row("MoNet", fit_mesh_network, {}, TUNED_ON_OTHER_SPLITS),
             "gcgp": Row(
-                "GCGP, 16 × 5 bins", models.on_meshes("polar"), _by_vertices(0.233, 0.1, 0.033), CLOSED
+                "GCGP, 16 × 5 bins",
+                models.mesh_model("polar"),
+                _mesh_errors(0.233, 0.1, 0.033),
+                CLOSED_FORM,
             ),
-            "gcgp-radial": Row("GCGP, 5 radial bins", models.on_meshes("diffusion")),
-            "gcgp-best": Row("GCGP, best, mean of three descriptors", models.MEAN_ON_MESHES),
+            "gcgp-radial": Row("GCGP, 5 radial bins", models.mesh_model("radial")),
+            "gcgp-best": Row("GCGP, best, mean of three descriptors", models.BEST_ON_MESHES),
         },
         30,
         _resolutions,
         _meshes,
-        confused,
+        confusion_of_similar_persons,
     ),
     "uncertainty": Table(
-        "What probabilities are worth: images of MNIST",
+        "Uncertainty on MNIST images",
         {
-            "gcgp": Row("GCGP, closed form", models.gcgp_images()),
-            "gcgp-variational": Row("GCGP, variational", models.gcgp_images(inference="variational")),
-            "cnn": Row("small CNN", convolutional_network, {}, TRAINED_HERE),
+            "gcgp": Row("GCGP, closed form", models.single_model(weighting=DIGIT_POLAR)),
+            "gcgp-variational": Row(
+                "GCGP, natural gradient",
+                models.single_model(weighting=DIGIT_POLAR, inference="natural-gradient"),
+            ),
+            "cnn": Row("small CNN", fit_image_network, {}, ONE_CYCLE),
         },
         1,
         _sizes(),
         _images,
-        worth,
+        uncertainty_metrics,
     ),
 }

@@ -1,4 +1,4 @@
-"""What probabilities are worth: the gain in rejecting the least sure, and how foreign inputs stand out."""
+"""Metrics of uncertainty: errors after rejection of uncertain signals, and detection of other inputs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 from jaxtyping import Float, Int
 from sklearn.metrics import roc_auc_score
 
+from experiments.data import Split, data_folder
 from experiments.metrics import Scores
-from experiments.models import Predict, Tested, Trained
-from experiments.sets import Split, data_folder
+from experiments.models import Evaluation, Predict, TrainedModel
 from gcgp.datasets.images import find_idx, read_idx
 
-REJECTED = (0.05, 0.1, 0.2)
-FOREIGN = 2_000
-"""Foreign inputs of each kind, and test signals beside them, at most."""
-SYSTEM = Path("/usr/share/datasets")
+REJECTED_SHARES = (0.05, 0.1, 0.2)
+MAX_IMAGES_PER_SOURCE = 2_000
+"""Out-of-distribution images per source, and as many test images."""
+DEBIAN_DATASETS = Path("/usr/share/datasets")
 """Where Debian's package `dataset-fashion-mnist` puts its files."""
-KINDS = {"Fashion-MNIST": "fashion-mnist", "KMNIST": "kmnist"}
-"""Sets of other images, and the folder each is looked for in."""
+OTHER_DATASETS = {"Fashion-MNIST": "fashion-mnist", "KMNIST": "kmnist"}
+"""Datasets of other images, and the folder in which each is expected."""
 
 
 def entropy(probabilities: Float[np.ndarray, "N C"]) -> Float[np.ndarray, "N"]:
-    """How unsure: 0 for a class that is certain, log C for no idea.
+    """Entropy of the predicted class: from 0 (certain) to log C (uniform).
 
     >>> entropy(np.array([[1.0, 0.0], [0.5, 0.5]])).round(3).tolist()
     [0.0, 0.693]
@@ -33,56 +33,55 @@ def entropy(probabilities: Float[np.ndarray, "N C"]) -> Float[np.ndarray, "N"]:
     return np.abs((p * np.log(p)).sum(axis=1))
 
 
-def error_of_the_rest(
+def error_after_rejection(
     probabilities: Float[np.ndarray, "N C"], truth: Int[np.ndarray, "N"], rejected: float
 ) -> float:
-    """The error that is left once a share of the signals, the least sure, is rejected."""
-    kept = np.argsort(-probabilities.max(axis=1), kind="stable")[: round((1 - rejected) * len(truth))]
-    return float((probabilities[kept].argmax(axis=1) != truth[kept]).mean())
+    """The error that remains if this share of the signals, those with the least confidence, is rejected."""
+    order = np.argsort(-probabilities.max(axis=1), kind="stable")
+    accepted = order[: round((1 - rejected) * len(truth))]
+    return float((probabilities[accepted].argmax(axis=1) != truth[accepted]).mean())
 
 
-def foreign_images(
-    folder: str | None, like: Float[np.ndarray, "N H W"], seed: int
+def out_of_distribution_images(
+    folder: str | None, digits: Float[np.ndarray, "N H W"], seed: int
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Images that are no digits: noise, digits on their side, and other sets where they are found."""
-    some = like[:FOREIGN]
-    rng = np.random.default_rng(seed)
-    yield "noise", rng.random(some.shape).astype(np.float32)
-    yield "turned by 90°", np.ascontiguousarray(np.rot90(some, axes=(1, 2)))
-    for name, place in KINDS.items():
-        path = None
-        for parent in (data_folder(folder), SYSTEM):
-            if path is None and parent is not None:
-                path = find_idx(parent / place, "t10k-images-idx3-ubyte")
+    """Noise, rotated digits, and images of other datasets that are available."""
+    some = digits[:MAX_IMAGES_PER_SOURCE]
+    yield "noise", np.random.default_rng(seed).random(some.shape).astype(np.float32)
+    yield "rotated by 90°", np.ascontiguousarray(np.rot90(some, axes=(1, 2)))
+    folders = [parent for parent in (data_folder(folder), DEBIAN_DATASETS) if parent is not None]
+    for name, subfolder in OTHER_DATASETS.items():
+        paths = [find_idx(parent / subfolder, "t10k-images-idx3-ubyte") for parent in folders]
+        path = next((path for path in paths if path is not None), None)
         if path is not None:
             yield name, read_idx(path)[: len(some)].astype(np.float32) / 255
 
 
-def foreign_scores(model: Trained, split: Split, folder: str | None, seed: int) -> dict[str, float]:
-    """For each kind of foreign images the area under the ROC curve in telling them from test images.
+def detection_scores(model: TrainedModel, split: Split, folder: str | None, seed: int) -> dict[str, float]:
+    """Area under the ROC curve for separating out-of-distribution images from test images, per source.
 
-    They are told by the entropy of their probabilities and, where the model is a GP, by the standard
-    deviation of its latent function: how little the training images say of them, whatever the class.
+    The score of an image is the entropy of its prediction or, for a GP, the standard deviation of the latent
+    function.
     """
     measures: dict[str, Predict] = {"entropy": lambda images: entropy(model.predict(images))}
-    if model.deviation is not None:
-        measures["deviation"] = model.deviation
-    own = {name: measure(split.test[:FOREIGN]) for name, measure in measures.items()}
+    if model.latent_std is not None:
+        measures["latent std"] = model.latent_std
+    of_digits = {name: measure(split.test[:MAX_IMAGES_PER_SOURCE]) for name, measure in measures.items()}
     areas = {}
-    for kind, images in foreign_images(folder, split.test, seed):
+    for source, images in out_of_distribution_images(folder, split.test, seed):
         for name, measure in measures.items():
-            scores = np.concatenate([own[name], measure(images)])
-            truth = np.arange(len(scores)) >= len(own[name])
-            areas[f"AUROC of {name}, {kind}"] = float(roc_auc_score(truth, scores))
+            scores = np.concatenate([of_digits[name], measure(images)])
+            outside = np.arange(len(scores)) >= len(of_digits[name])
+            areas[f"AUROC of {name}, {source}"] = float(roc_auc_score(outside, scores))
     return areas
 
 
-def worth(tested: Tested) -> dict[str, float]:
-    """All of it, by name."""
-    rejecting = {
-        f"error, {share:.0%} rejected": error_of_the_rest(tested.probabilities, tested.truth, share)
-        for share in REJECTED
+def uncertainty_metrics(evaluation: Evaluation) -> dict[str, float]:
+    """Brier score, errors after rejection, and detection of out-of-distribution images, by name."""
+    probabilities, truth = evaluation.probabilities, evaluation.truth
+    rejection = {
+        f"error, {share:.0%} rejected": error_after_rejection(probabilities, truth, share)
+        for share in REJECTED_SHARES
     }
-    brier = Scores.of(tested.probabilities, tested.truth).brier
-    foreign = foreign_scores(tested.model, tested.split, tested.folder, tested.seed)
-    return {"Brier": brier} | rejecting | foreign
+    detection = detection_scores(evaluation.model, evaluation.split, evaluation.folder, evaluation.seed)
+    return {"Brier": Scores.of(probabilities, truth).brier} | rejection | detection
