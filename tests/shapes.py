@@ -1,4 +1,4 @@
-"""The type checker behind the shape checks: an int will do for a float, as it does for static checkers."""
+"""The type checker of the shape checks, which accepts an int for a float as static checkers do."""
 
 from beartype import BeartypeConf, beartype
 

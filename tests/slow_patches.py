@@ -15,7 +15,7 @@ from gcgp.weighting import Anisotropic, Box, GaussianMixture, Polar, Radial, Wei
 
 @dataclass(frozen=True)
 class Pair:
-    """Where one vertex sees another."""
+    """The local coordinates of one vertex in the chart of another."""
 
     rho: float
     theta: float = math.nan
@@ -55,7 +55,7 @@ def grid_pairs(height: int, width: int) -> list[list[Pair]]:
 
 
 def shortest_paths(vertices: int, edges: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Lengths of the shortest paths between all vertices, by Floyd and Warshall; inf where none exists."""
+    """Lengths of shortest paths between all vertices, by Floyd–Warshall; inf if there is no path."""
     paths = np.full((vertices, vertices), np.inf)
     np.fill_diagonal(paths, 0.0)
     for (a, b), length in zip(edges, lengths, strict=True):
@@ -95,56 +95,56 @@ def graph_pairs(
 
 
 def slow_weights(weighting: Weighting, pair: Pair) -> list[float]:
-    """The weight of one pair in every bin, by the formula of its family."""
-    return FORMULAS[type(weighting)](weighting.configuration(), pair)
+    """The weight of one pair in each bin, by the formula of the family."""
+    return FORMULAS[type(weighting)](weighting.get_params(), pair)
 
 
 def slow_sums(
     weighting: Weighting, pairs: list[list[Pair]], values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bins of all channels `[V, C·B]` and masses `[V, B]` of one signal, a vertex and a bin at a time."""
+    """Bins of all channels `[V, C·B]` and bin counts `[V, B]` of one signal, by loops over pairs."""
     vertices, channels = values.shape
-    formula, own, reach = FORMULAS[type(weighting)], weighting.configuration(), weighting.reach
+    formula, params, reach = FORMULAS[type(weighting)], weighting.get_params(), weighting.reach
     sums = np.zeros((vertices, channels, weighting.bins))
-    mass = np.zeros((vertices, weighting.bins))
+    counts = np.zeros((vertices, weighting.bins))
     for v in range(vertices):
         for w in range(vertices):
             if pairs[v][w].rho > reach:
                 continue
-            for b, weight in enumerate(formula(own, pairs[v][w])):
-                mass[v, b] += weight
+            for b, weight in enumerate(formula(params, pairs[v][w])):
+                counts[v, b] += weight
                 for c in range(channels):
                     sums[v, c, b] += weight * values[w, c]
     if weighting.normalize:
-        sums /= np.where(mass == 0, 1, mass)[:, None, :]
-    return sums.reshape(vertices, -1), mass
+        sums /= np.where(counts == 0, 1, counts)[:, None, :]
+    return sums.reshape(vertices, -1), counts
 
 
 def _gaussian(distance: float, width: float) -> float:
     return math.exp(-(distance**2) / (2 * width**2))
 
 
-def _diffusion(own: dict[str, Any], pair: Pair) -> list[float]:
-    return [_gaussian(pair.rho - radius, own["radial_width"]) for radius in own["radii"]]
+def _radial(params: dict[str, Any], pair: Pair) -> list[float]:
+    return [_gaussian(pair.rho - radius, params["radial_width"]) for radius in params["radii"]]
 
 
-def _polar(own: dict[str, Any], pair: Pair) -> list[float]:
+def _polar(params: dict[str, Any], pair: Pair) -> list[float]:
     weights = []
-    for radial in _diffusion(own, pair):
-        for angle in own["angles"]:
+    for radial in _radial(params, pair):
+        for angle in params["angles"]:
             apart = min(abs(pair.theta - angle + 2 * math.pi * turn) for turn in range(-3, 4))
             everywhere = math.isnan(pair.theta)
-            weights.append(radial * (1.0 if everywhere else _gaussian(apart, own["angular_width"])))
+            weights.append(radial * (1.0 if everywhere else _gaussian(apart, params["angular_width"])))
     return weights
 
 
-def _mixture(own: dict[str, Any], pair: Pair) -> list[float]:
+def _mixture(params: dict[str, Any], pair: Pair) -> list[float]:
     u: list[float] = []
-    for name in own["on"]:
+    for name in params["on"]:
         value = getattr(pair, name)
         u.extend(value if isinstance(value, tuple) else [0.0 if math.isnan(value) else value])
     weights = []
-    for mean, scales, shear in zip(own["means"], own["scales"], own["shear"], strict=True):
+    for mean, scales, shear in zip(params["means"], params["scales"], params["shear"], strict=True):
         root = np.zeros((len(u), len(u)))
         for row in range(len(u)):
             root[row, row] = 1 / scales[row]
@@ -156,26 +156,26 @@ def _mixture(own: dict[str, Any], pair: Pair) -> list[float]:
     return weights
 
 
-def _anisotropic(own: dict[str, Any], pair: Pair) -> list[float]:
+def _anisotropic(params: dict[str, Any], pair: Pair) -> list[float]:
     weights = []
-    for radius in own["radii"]:
-        for angle in own["angles"]:
+    for radius in params["radii"]:
+        for angle in params["angles"]:
             turned = 0.0 if pair.rho == 0 else pair.theta - angle
             ahead, aside = pair.rho * math.cos(turned), pair.rho * math.sin(turned)
-            weights.append(_gaussian(ahead - radius, own["along"]) * _gaussian(aside, own["across"]))
+            weights.append(_gaussian(ahead - radius, params["along"]) * _gaussian(aside, params["across"]))
     return weights
 
 
-def _box(own: dict[str, Any], pair: Pair) -> list[float]:
-    before = (own["side"] - 1) // 2
-    square = range(-before, own["side"] - before)
+def _box(params: dict[str, Any], pair: Pair) -> list[float]:
+    before = (params["side"] - 1) // 2
+    square = range(-before, params["side"] - before)
     return [float(pair.offset == (x, y)) for y in square for x in square]
 
 
 FORMULAS: dict[type[Weighting], Callable[[dict[str, Any], Pair], list[float]]] = {
     Anisotropic: _anisotropic,
     Box: _box,
-    Radial: _diffusion,
+    Radial: _radial,
     GaussianMixture: _mixture,
     Polar: _polar,
 }

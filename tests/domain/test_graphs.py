@@ -1,4 +1,4 @@
-"""Charts of graphs, checked against double loops and the algorithm of Floyd and Warshall."""
+"""Charts of graphs, compared with double loops and the Floyd–Warshall algorithm."""
 
 import math
 from itertools import pairwise
@@ -25,7 +25,7 @@ def one_graph(vertices, edges, lengths=None, coordinates=None):
 
 
 def rows_of(chart, name):
-    """For every row, the coordinate of each neighbor by its number."""
+    """For each row, the coordinate of each neighbor by its index."""
     return [
         dict(zip(chart.neighbors[a:b].tolist(), chart.coordinates[name][a:b].tolist(), strict=True))
         for a, b in pairwise(chart.row_offsets)
@@ -35,9 +35,9 @@ def rows_of(chart, name):
 def assert_chart_is(chart, tables, reach):
     """Compare a chart with the tables of all pairs of its graphs, cut at the reach."""
     seen = [[pair for pair in row if pair.rho <= reach] for pairs in tables for row in pairs]
-    numbers = [w for pairs in tables for row in pairs for w, pair in enumerate(row) if pair.rho <= reach]
+    neighbors = [w for pairs in tables for row in pairs for w, pair in enumerate(row) if pair.rho <= reach]
     assert np.diff(chart.row_offsets).tolist() == [len(row) for row in seen]
-    assert chart.neighbors.tolist() == numbers
+    assert chart.neighbors.tolist() == neighbors
     for name, found in chart.coordinates.items():
         expected = [getattr(pair, name) for row in seen for pair in row]
         np.testing.assert_allclose(found, np.array(expected).reshape(found.shape), atol=1e-12)
@@ -68,16 +68,16 @@ def test_path_chart_is_shortest_paths_cut_at_reach(graph, reach, weighted, locat
 
 
 @pytest.mark.parametrize("kind", ["euclidean", "path"])
-def test_charts_of_many_graphs_lie_one_after_the_other(kind):
+def test_charts_of_several_graphs_are_concatenated(kind):
     random = np.random.default_rng(0)
     counts = [5, 1, 150, 2]
-    places = [random.normal(size=(count, 2)) for count in counts]
+    coordinates = [random.normal(size=(count, 2)) for count in counts]
     edges = [random.integers(0, count, size=(2 * count, 2)) for count in counts]
-    signals = Signals.from_graphs([np.zeros(count) for count in counts], edges, None, places)
+    signals = Signals.from_graphs([np.zeros(count) for count in counts], edges, None, coordinates)
     chart = signals.domains.chart(["rho", "theta", "offset", "degree"], 0.8, kind)
     tables = [
-        graph_pairs(kind, count, edge, None, place)
-        for count, edge, place in zip(counts, edges, places, strict=True)
+        graph_pairs(kind, *graph, None, positions)
+        for *graph, positions in zip(counts, edges, coordinates, strict=True)
     ]
     assert_chart_is(chart, tables, 0.8)
 
@@ -111,7 +111,7 @@ def test_edges_of_length_zero_join_vertices():
     assert graph.degrees().tolist() == [1, 2, 1]
 
 
-def test_edges_are_as_long_as_their_ends_are_apart_unless_weighted():
+def test_edge_lengths_default_to_distances():
     coordinates = np.array([[0.0, 0.0], [3.0, 4.0]])
     located = one_graph(2, [[0, 1]], None, coordinates)
     weighted = one_graph(2, [[0, 1]], [2.0], coordinates)
@@ -176,7 +176,7 @@ def test_charts_that_need_coordinates_say_so():
         graph.chart(["rho"], 1.0, "euclidean")
 
 
-def test_unknown_options_are_refused():
+def test_unknown_options_raise():
     with pytest.raises(ValueError, match=r"kind='geodesic' is not known.*'auto', 'euclidean', 'path'"):
         one_graph(1, NOTHING).chart(["rho"], 1.0, "geodesic")
     with pytest.raises(ValueError, match=r"graph='phi' is not known.*'rho', 'theta', 'offset', 'degree'"):

@@ -1,4 +1,4 @@
-"""Image grids: one stencil for every pixel, checked against breadth-first search."""
+"""Image grids: one stencil for all pixels, compared with breadth-first search."""
 
 import math
 
@@ -14,7 +14,7 @@ def grid(*shapes):
 
 
 @pytest.mark.parametrize("reach", [0.0, 0.9, 1.0, 2.5, 4.0])
-def test_stencil_gives_graph_distance_and_direction_of_every_pair_in_reach(reach):
+def test_stencil_gives_graph_distance_and_direction_of_all_pairs_in_reach(reach):
     height, width = 4, 5
     stencil = grid((height, width)).chart(["rho", "theta", "offset"], reach)
     at = {tuple(offset): i for i, offset in enumerate(stencil.offsets.tolist())}
@@ -59,9 +59,9 @@ def test_one_stencil_serves_all_images_of_any_size():
 
 
 def test_concatenation_merges_equal_shapes():
-    merged, places = Grids.concatenate([grid((4, 4), (2, 2)), grid((2, 2)), grid((4, 4), (3, 1))])
+    merged, indices = Grids.concatenate([grid((4, 4), (2, 2)), grid((2, 2)), grid((4, 4), (3, 1))])
     assert len(merged) == 3
-    assert [merged.shapes[place].tolist() for place in places] == [
+    assert [merged.shapes[index].tolist() for index in indices] == [
         [[4, 4], [2, 2]],
         [[2, 2]],
         [[4, 4], [3, 1]],
@@ -76,11 +76,11 @@ def test_counts_spacing_and_choice():
     assert isinstance(grids, Domains)
 
 
-def test_a_choice_of_no_grids_has_no_locations():
+def test_no_grids_have_no_positions():
     assert grid((4, 3)).take(np.zeros(0, dtype=np.int64)).positions.shape == (0, 2)
 
 
-def test_unknown_options_are_refused():
+def test_unknown_options_raise():
     with pytest.raises(ValueError, match=r"image grid: kind='euclidean' is not known.*'auto', 'path'"):
         grid((3, 3)).chart(["rho"], 1.0, "euclidean")
     with pytest.raises(ValueError, match=r"image grid='degree' is not known.*'rho', 'theta', 'offset'"):

@@ -1,4 +1,4 @@
-"""Numbers in the types that users have: tensors, tables and sparse matrices are read or refused by name."""
+"""Input types: tensors, tables and sparse matrices are read, or raise errors that name them."""
 
 import numpy as np
 import pandas as pd
@@ -7,8 +7,8 @@ import scipy.sparse
 import torch
 
 from gcgp._runtime.arrays import as_array
-from gcgp.domain import Signals
-from gcgp.estimators.validation import as_signals, labels_of
+from gcgp.domain import Signals, as_signals
+from gcgp.estimators.labels import labels_of
 
 TRIANGLE = [[0, 1], [1, 2], [2, 0]]
 VALUES = np.array([[1.0, 0.0], [0.0, 2.5], [0.0, 0.0]])
@@ -46,23 +46,23 @@ def test_values_of_a_graph(given, dtype):
 
 
 def test_edges_lengths_and_coordinates_as_tensors_and_tables():
-    lengths, places = [1.0, 2.0, 0.5], np.eye(3, 2)
+    lengths, coordinates = [1.0, 2.0, 0.5], np.eye(3, 2)
     tensors = Signals.from_graphs(
         [torch.ones(3)],
         [torch.tensor(TRIANGLE)],
         [torch.tensor(lengths, requires_grad=True)],
-        [torch.tensor(places, dtype=torch.bfloat16)],
+        [torch.tensor(coordinates, dtype=torch.bfloat16)],
     )
     tables = Signals.on_graph(
         pd.DataFrame(np.ones((1, 3))),
         pd.DataFrame(TRIANGLE, dtype="Int64"),
         pd.Series(lengths),
-        pd.DataFrame(places),
+        pd.DataFrame(coordinates),
     )
     for signals in (tensors, tables):
         assert signals.domains.edges.tolist() == TRIANGLE
         assert signals.domains.edge_lengths.tolist() == lengths
-        assert signals.domains.coordinates.tolist() == places.tolist()
+        assert signals.domains.coordinates.tolist() == coordinates.tolist()
 
 
 def test_images_as_tensors():
@@ -104,7 +104,7 @@ def test_adjacency_matrices_are_edges(make):
         ([10**30, 1, 2], "graph 0: values are too large"),
     ],
 )
-def test_what_is_no_number_is_named(given, message):
+def test_errors_name_what_is_not_a_number(given, message):
     with pytest.raises(ValueError, match=message):
         Signals.from_graphs([given], [TRIANGLE])
 
@@ -112,12 +112,12 @@ def test_what_is_no_number_is_named(given, message):
 @pytest.mark.parametrize(
     "given", [pd.DataFrame(VALUES), scipy.sparse.csr_matrix(VALUES), "abc", {0: VALUES}, 3]
 )
-def test_what_is_no_list_of_graphs_names_the_constructor_for_one_graph(given):
+def test_errors_for_one_graph_name_on_graph(given):
     with pytest.raises(TypeError, match=r"values: expected a list .* use Signals.on_graph\(values, edges\)"):
         Signals.from_graphs(given, [TRIANGLE])
 
 
-def test_sparse_images_are_refused():
+def test_sparse_images_raise():
     with pytest.raises(TypeError, match=r"images: got a sparse matrix of shape \(3, 2\)"):
         Signals.from_images(scipy.sparse.csr_matrix(VALUES))
 
@@ -127,7 +127,7 @@ def test_arrays_are_not_copied():
 
 
 class Unreadable:
-    """Fails however it is read."""
+    """Raises an error however it is read."""
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("unreadable")

@@ -1,4 +1,4 @@
-"""What sets of signals refuse: every error names the item, the field and the value."""
+"""Invalid signals: errors name the item, the field and the value."""
 
 import re
 
@@ -12,7 +12,7 @@ BAD_NUMBERS = [np.nan, np.inf, -np.inf]
 FACE = Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]])
 
 
-def refused(message):
+def raises(message):
     return pytest.raises(ValueError, match=re.escape(message))
 
 
@@ -21,13 +21,13 @@ def test_values_must_be_finite(bad):
     stack = np.zeros((3, 2, 2, 2))
     stack[1, 1, 0, 1] = bad
     message = f"signal 1: values at [2, 1] is {bad}; it must be finite"
-    with refused(message):
+    with raises(message):
         Signals.from_images(stack)
-    with refused(message):
+    with raises(message):
         Signals.from_images(list(stack))
-    with refused(message):
+    with raises(message):
         Signals.from_graphs(list(stack.reshape(3, 4, 2)), [[]] * 3)
-    with refused(message):
+    with raises(message):
         Signals.on_graph(stack.reshape(3, 4, 2), TRIANGLE)
 
 
@@ -35,28 +35,28 @@ def test_values_must_be_finite(bad):
 def test_coordinates_must_be_finite(bad):
     coordinates = np.zeros((3, 2))
     coordinates[2, 1] = bad
-    with refused(f"graph 1: coordinates at [2, 1] is {bad}; it must be finite"):
+    with raises(f"graph 1: coordinates at [2, 1] is {bad}; it must be finite"):
         Signals.from_graphs([np.zeros(3)] * 2, [TRIANGLE] * 2, None, [np.zeros((3, 2)), coordinates])
-    with refused(f"graph 0: coordinates at [2, 1] is {bad}; it must be finite"):
+    with raises(f"graph 0: coordinates at [2, 1] is {bad}; it must be finite"):
         Signals.on_graph(np.zeros((2, 3)), TRIANGLE, None, coordinates)
 
 
 @pytest.mark.parametrize("bad", BAD_NUMBERS)
-def test_edge_weights_must_be_finite(bad):
-    with refused(f"graph 1: edge_lengths at [1] is {bad}; it must be finite"):
+def test_edge_lengths_must_be_finite(bad):
+    with raises(f"graph 1: edge_lengths at [1] is {bad}; it must be finite"):
         Signals.from_graphs([np.zeros(3)] * 2, [TRIANGLE] * 2, [[1.0] * 3, [1.0, bad, 1.0]])
 
 
-def test_edge_weights_must_not_be_negative():
-    with refused("graph 1: edge_lengths[2] is -0.5; a length cannot be negative"):
+def test_edge_lengths_must_not_be_negative():
+    with raises("graph 1: edge_lengths[2] is -0.5; it must not be negative"):
         Signals.from_graphs([np.zeros(3)] * 2, [TRIANGLE] * 2, [[1.0] * 3, [1.0, 0.0, -0.5]])
 
 
 @pytest.mark.parametrize("bad", [[0, 3], [-1, 2]])
 def test_edges_must_name_vertices_of_their_graph(bad):
-    with refused(f"graph 1: edges[1] is {bad}, but its vertices are 0 to 2"):
+    with raises(f"graph 1: edges[1] is {bad}, but its vertices are 0 to 2"):
         Signals.from_graphs([np.zeros(9), np.zeros(3)], [TRIANGLE, [[0, 1], bad]])
-    with refused(f"graph 0: edges[0] is {bad}, but its vertices are 0 to 2"):
+    with raises(f"graph 0: edges[0] is {bad}, but its vertices are 0 to 2"):
         Signals.on_graph(np.zeros((4, 3)), [bad])
 
 
@@ -65,23 +65,23 @@ def test_edges_must_name_vertices_of_their_graph(bad):
     [
         ([[0, 1, 2]], "graph 0: edges must have shape [E, 2], got (1, 3)"),
         ([0, 1], "graph 0: edges must have shape [E, 2], got (2,)"),
-        ([[0.0, 1.0]], "graph 0: edges must be whole numbers, got dtype float64"),
+        ([[0.0, 1.0]], "graph 0: edges must be integers, got dtype float64"),
     ],
 )
-def test_edges_must_be_pairs_of_whole_numbers(edges, message):
-    with refused(message):
+def test_edges_must_be_pairs_of_integers(edges, message):
+    with raises(message):
         Signals.from_graphs([np.zeros(3)], [edges])
 
 
 def test_fields_of_a_graph_must_have_matching_lengths():
     values, edges = [np.zeros(3)] * 2, [TRIANGLE] * 2
-    with refused("graph 1: 2 coordinates for 3 values"):
+    with raises("graph 1: 2 coordinates for 3 values"):
         Signals.from_graphs(values, edges, None, [np.zeros((3, 2)), np.zeros((2, 2))])
-    with refused("graph 1: 1 edge_lengths for 3 edges"):
+    with raises("graph 1: 1 edge_lengths for 3 edges"):
         Signals.from_graphs(values, edges, [[1.0] * 3, [1.0]])
-    with refused("graph 1: coordinates have 3 dimensions, those of graph 0 2"):
+    with raises("graph 1: coordinates have 3 dimensions, those of graph 0 2"):
         Signals.from_graphs(values, edges, None, [np.zeros((3, 2)), np.zeros((3, 3))])
-    with refused("graph 0: coordinates must have shape [V, k], got (3,)"):
+    with raises("graph 0: coordinates must have shape [V, k], got (3,)"):
         Signals.from_graphs(values, edges, None, [np.zeros(3)] * 2)
 
 
@@ -89,7 +89,7 @@ def test_fields_of_a_graph_must_have_matching_lengths():
 def test_every_graph_needs_every_field(field):
     fields = {"edges": [TRIANGLE] * 2, "edge_lengths": [[1.0] * 3] * 2, "coordinates": [np.eye(3)] * 2}
     fields[field] = fields[field][:1]
-    with refused(f"{field}: 1 items for 2 graphs"):
+    with raises(f"{field}: 1 items for 2 graphs"):
         Signals.from_graphs([np.zeros(3)] * 2, **fields)
 
 
@@ -104,65 +104,65 @@ def test_every_graph_needs_every_field(field):
     ],
     ids=["stack", "images", "graphs", "shared graph", "pyg"],
 )
-def test_a_set_of_no_signals_is_refused(make):
-    with refused("the set is empty (0 signals)"):
+def test_an_empty_set_raises(make):
+    with raises("the set is empty (0 signals)"):
         make()
 
 
-def test_a_signal_with_no_vertices_is_refused():
-    with refused("signal 0: values has no vertices"):
+def test_a_signal_without_vertices_raises():
+    with raises("signal 0: values has no vertices"):
         Signals.from_images(np.zeros((2, 0, 4)))
-    with refused("signal 1: values has no vertices"):
+    with raises("signal 1: values has no vertices"):
         Signals.from_images([np.zeros((2, 2)), np.zeros((2, 0))])
-    with refused("signal 1: values has no vertices"):
+    with raises("signal 1: values has no vertices"):
         Signals.from_graphs([np.zeros(3), np.zeros(0)], [TRIANGLE, []])
-    with refused("signal 1: values has no vertices"):
+    with raises("signal 1: values has no vertices"):
         Signals.from_graphs([np.zeros((3, 2)), np.zeros((0, 2))], [TRIANGLE, []])
-    with refused("signal 0: values has no vertices"):
+    with raises("signal 0: values has no vertices"):
         Signals.on_graph(np.zeros((2, 0)), [])
 
 
 def test_signals_must_agree_in_channels():
-    with refused("signal 1: 3 channels, signal 0 has 2"):
+    with raises("signal 1: 3 channels, signal 0 has 2"):
         Signals.from_images([np.zeros((2, 2, 2)), np.zeros((2, 2, 3))])
-    with refused("signal 1: 1 channels, signal 0 has 2"):
+    with raises("signal 1: 1 channels, signal 0 has 2"):
         Signals.from_graphs([np.zeros((3, 2)), np.zeros(3)], [TRIANGLE] * 2)
 
 
 def test_values_of_graphs_must_have_channels():
-    with refused("signal 0: 0 channels"):
+    with raises("signal 0: 0 channels"):
         Signals.from_graphs([np.zeros((3, 0))], [TRIANGLE])
 
 
 def test_images_must_have_channels():
-    with refused("signal 0: 0 channels"):
+    with raises("signal 0: 0 channels"):
         Signals.from_images(np.zeros((2, 4, 4, 0)))
 
 
-def test_shapes_that_are_no_signals_are_refused():
-    with refused("images: expected shape [N, H, W] or [N, H, W, C], got (4, 4)"):
+def test_wrong_shapes_raise():
+    with raises("images: expected shape [N, H, W] or [N, H, W, C], got (4, 4)"):
         Signals.from_images(np.zeros((4, 4)))
-    with refused("images: expected shape [N, H, W] or [N, H, W, C], got (1, 2, 3, 4, 5)"):
+    with raises("images: expected shape [N, H, W] or [N, H, W, C], got (1, 2, 3, 4, 5)"):
         Signals.from_images(np.zeros((1, 2, 3, 4, 5)))
-    with refused("image 1: expected shape [H, W] or [H, W, C], got (3,)"):
+    with raises("image 1: expected shape [H, W] or [H, W, C], got (3,)"):
         Signals.from_images([np.zeros((2, 2)), np.zeros(3)])
-    with refused("graph 1: values must have shape [V] or [V, d], got (3, 1, 1)"):
+    with raises("graph 1: values must have shape [V] or [V, d], got (3, 1, 1)"):
         Signals.from_graphs([np.zeros(3), np.zeros((3, 1, 1))], [TRIANGLE] * 2)
-    with refused("values: expected shape [N, V] or [N, V, d], got (3,)"):
+    with raises("values: expected shape [N, V] or [N, V, d], got (3,)"):
         Signals.on_graph(np.zeros(3), TRIANGLE)
 
 
 def test_values_must_be_real_rectangular_numbers():
-    with refused("image 1: values must be real numbers, got dtype complex128"):
+    with raises("image 1: values must be real numbers, got dtype complex128"):
         Signals.from_images([np.zeros((2, 2)), np.zeros((2, 2), dtype=complex)])
-    with refused("graph 0: values must be real numbers, got dtype <U1"):
+    with raises("graph 0: values must be real numbers, got dtype <U1"):
         Signals.from_graphs([["a", "b"]], [[]])
-    with refused("graph 1: values are no rectangular array"):
+    with raises("graph 1: values are not a rectangular array"):
         Signals.from_graphs([[[1.0], [2.0]], [[1.0], [2.0, 3.0]]], [[]] * 2)
 
 
 def test_images_must_be_rectangular():
-    with refused("image 1: values are no rectangular array"):
+    with raises("image 1: values are not a rectangular array"):
         Signals.from_images([[[1.0, 2.0]], [[1.0, 2.0], [3.0]]])
 
 
@@ -175,24 +175,24 @@ def test_values_must_fit_their_meshes():
         Signals.on_meshes([[1.0, np.nan, 2.0]], [FACE])
 
 
-def masked(shape, place):
+def masked(shape, index):
     mask = np.zeros(shape, dtype=bool)
-    mask[place] = True
+    mask[index] = True
     return np.ma.masked_array(np.ones(shape), mask)
 
 
-def test_masked_values_are_refused_and_masks_of_nothing_are_not():
+def test_masked_values_raise_but_empty_masks_do_not():
     advice = "is masked; fill masked values or leave them out"
-    with refused(f"image 1: values at [0, 2] {advice}"):
+    with raises(f"image 1: values at [0, 2] {advice}"):
         Signals.from_images(masked((3, 2, 4), (1, 0, 2)))
-    with refused(f"image 1: values at [0, 2] {advice}"):
+    with raises(f"image 1: values at [0, 2] {advice}"):
         Signals.from_images([np.ones((2, 4)), masked((2, 4), (0, 2))])
-    with refused(f"graph 1: values at [2] {advice}"):
+    with raises(f"graph 1: values at [2] {advice}"):
         Signals.from_graphs([np.ones(3), masked(3, 2)], [TRIANGLE] * 2)
-    with refused(f"signal 1: values at [2] {advice}"):
+    with raises(f"signal 1: values at [2] {advice}"):
         Signals.on_graph(masked((2, 3), (1, 2)), TRIANGLE)
-    with refused(f"graph 0: coordinates at [2, 1] {advice}"):
+    with raises(f"graph 0: coordinates at [2, 1] {advice}"):
         Signals.from_graphs([np.ones(3)], [TRIANGLE], None, [masked((3, 2), (2, 1))])
-    with refused(f"graph 0: edge_lengths at [1] {advice}"):
+    with raises(f"graph 0: edge_lengths at [1] {advice}"):
         Signals.from_graphs([np.ones(3)], [TRIANGLE], [masked(3, 1)])
     assert len(Signals.from_images(np.ma.masked_array(np.ones((3, 2, 4)), mask=False))) == 3

@@ -1,4 +1,4 @@
-"""Sets of signals: how they are made, cut and joined."""
+"""Sets of signals: construction, indexing and concatenation."""
 
 import pickle
 
@@ -19,7 +19,7 @@ def images():
 
 @pytest.fixture
 def mixed():
-    """Images of two sizes, in turn; image n holds the number n everywhere."""
+    """Images of two alternating sizes; all pixels of image n have the value n."""
     return Signals.from_images([np.full((2 + n % 2, 3), float(n)) for n in range(5)])
 
 
@@ -70,7 +70,7 @@ def test_list_of_color_images_and_nested_lists():
     assert Signals.from_images([[[1, 2], [3, 4]]]).values.ravel().tolist() == [1, 2, 3, 4]
 
 
-def test_graphs_keep_values_edges_weights_and_coordinates(graphs):
+def test_graphs_keep_values_edges_lengths_and_coordinates(graphs):
     domains = graphs.domains
     assert isinstance(domains, Graphs)
     assert domains.vertex_offsets.tolist() == [0, 3, 4, 8]
@@ -81,7 +81,7 @@ def test_graphs_keep_values_edges_weights_and_coordinates(graphs):
     assert graphs.values.ravel().tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_graphs_need_neither_weights_nor_coordinates():
+def test_graphs_need_neither_lengths_nor_coordinates():
     signals = Signals.from_graphs([np.zeros((3, 2)), np.zeros((2, 2))], [TRIANGLE, [[0, 1]]])
     assert signals.channels == 2
     assert signals.domains.edge_lengths is None
@@ -185,7 +185,7 @@ def test_iteration_gives_sets_of_one(graphs):
     assert [one.vertex_counts.tolist() for one in ones] == [[3], [1], [4]]
 
 
-def test_repr_tells_number_domain_sizes_and_channels(mixed, graphs):
+def test_repr_gives_count_domain_sizes_and_channels(mixed, graphs):
     assert repr(mixed) == "Signals(5 signals on grids, 6 to 9 vertices, 1 channels)"
     assert repr(graphs) == "Signals(3 signals on graphs, 1 to 4 vertices, 1 channels)"
     assert repr(graphs[0]) == "Signals(1 signals on graphs, 3 vertices, 1 channels)"
@@ -215,10 +215,10 @@ def test_concatenated_graphs_are_the_graphs_in_order(graphs):
             np.testing.assert_array_equal(getattr(joined.domains, field), expected)
 
 
-def test_what_does_not_fit_together_is_not_concatenated(graphs, mixed):
+def test_incompatible_signals_cannot_be_concatenated(graphs, mixed):
     with pytest.raises(ValueError, match="nothing to concatenate"):
         Signals.concatenate([])
-    with pytest.raises(ValueError, match="part 1: its domains are Grids, those of part 0 Graphs"):
+    with pytest.raises(ValueError, match="part 1: domains are Grids, those of part 0 are Graphs"):
         Signals.concatenate([graphs, mixed])
     with pytest.raises(ValueError, match="part 1: 3 channels, part 0 has 1"):
         Signals.concatenate([mixed, Signals.from_images(np.zeros((1, 2, 2, 3)))])
@@ -258,7 +258,7 @@ def test_signals_are_indexable_for_scikit_learn(images):
     np.testing.assert_array_equal(chosen.values.reshape(2, 4, 3), images[[4, 2]])
 
 
-def test_images_are_grids_and_grids_have_locations():
+def test_grids_have_positions():
     signals = Signals.from_images([np.zeros((2, 3)), np.zeros((1, 2))])
     assert isinstance(signals.domains, Grids)
     rows_of_one_by_two = [[0, 0], [1, 0]]
@@ -269,7 +269,7 @@ def test_images_are_grids_and_grids_have_locations():
 FACE = Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]])
 
 
-def test_signals_on_meshes_are_cut_and_joined_like_others():
+def test_signals_on_meshes_are_indexed_and_concatenated():
     larger = Mesh([*FACE.vertices, [1, 1, 0]], [[0, 1, 2], [1, 3, 2]])
     signals = Signals.on_meshes([[1.0, 2.0, 3.0], np.ones((4, 1))], [FACE, larger])
     assert signals.vertex_counts.tolist() == [3, 4]

@@ -1,4 +1,4 @@
-"""Superpixels: clusters that are a fixed point of k-means, edges below a threshold, and one seed."""
+"""Superpixels: a fixed point of k-means, edges below a threshold, one seed."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_another_seed_gives_other_graphs(images):
         assert a.domains.coordinates.tolist() != b.domains.coordinates.tolist()
 
 
-def test_the_number_of_threads_makes_no_difference(images):
+def test_results_do_not_depend_on_the_number_of_threads(images):
     most = numba.get_num_threads()
     try:
         numba.set_num_threads(1)
@@ -61,7 +61,7 @@ def test_the_number_of_threads_makes_no_difference(images):
     assert_same(alone, together)
 
 
-def test_images_that_follow_make_no_difference(images):
+def test_results_do_not_depend_on_later_images(images):
     assert_same(superpixels(images[:2], 12, 8), superpixels(images, 12, 8)[:2])
     changed = images.copy()
     changed[0] = changed[5]
@@ -81,7 +81,7 @@ def test_result_is_signals_on_graphs_with_lengths_and_coordinates(images):
 
 @pytest.mark.parametrize("value_scale", [0.0, 5.0])
 def test_each_vertex_is_the_mean_of_the_pixels_nearest_to_it(images, value_scale):
-    """Where Lloyd's algorithm has come to rest; the two parts have clusters of their own."""
+    """At the fixed point of Lloyd's algorithm, whose clusters are separate for foreground and background."""
     for image, signal in zip(
         images, superpixels(images, 7, 5, value_scale=value_scale, max_iter=1000), strict=True
     ):
@@ -171,36 +171,36 @@ def test_colors_separate_clusters_when_values_weigh_much():
     assert sorted(signal.values.tolist()) == [[0.0, 1.0], [1.0, 0.0]]
 
 
-def test_whole_numbers_are_images_too():
+def test_images_may_be_integers():
     signal = superpixels(np.eye(4, dtype=np.uint8)[None] * 255, foreground=4, background=1)
     assert signal.values[:, 0].tolist() == [255.0, 255.0, 255.0, 255.0, 0.0]
 
 
-def test_one_part_may_have_no_clusters_where_the_other_has():
+def test_one_part_may_have_no_clusters():
     assert superpixels(np.eye(4)[None], foreground=4, background=0).vertex_counts.tolist() == [4]
     assert superpixels(np.eye(4)[None], foreground=0, background=3).values.tolist() == [[0.0]] * 3
 
 
-def test_an_image_that_is_all_of_a_part_without_clusters_is_refused():
-    with pytest.raises(ValueError, match="image 1: no clusters, for it is all background"):
+def test_an_image_without_clusters_raises():
+    with pytest.raises(ValueError, match="image 1: no clusters, because it is all background"):
         superpixels(np.stack([np.eye(3), np.zeros((3, 3))]), foreground=2, background=0)
-    with pytest.raises(ValueError, match="image 0: no clusters, for it is all foreground"):
+    with pytest.raises(ValueError, match="image 0: no clusters, because it is all foreground"):
         superpixels(np.ones((1, 3, 3)), foreground=0, background=2)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"foreground": -1}, "foreground=-1 must not be negative"),
-        ({"background": -2}, "background=-2 must not be negative"),
+        ({"foreground": -1}, "foreground=-1 must be an integer of at least 0"),
+        ({"background": -2}, "background=-2 must be an integer of at least 0"),
         ({"foreground": 0, "background": 0}, "foreground and background are both 0"),
         ({"threshold": -1.0}, "threshold=-1.0 must be finite and not negative"),
         ({"threshold": np.nan}, "threshold=nan must be finite"),
         ({"value_scale": np.inf}, "value_scale=inf must be finite"),
-        ({"max_iter": 0}, "max_iter=0 must be at least 1"),
+        ({"max_iter": 0}, "max_iter=0 must be an integer of at least 1"),
     ],
 )
-def test_arguments_out_of_range_are_refused(arguments, message):
+def test_arguments_out_of_range_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         superpixels(np.eye(4)[None], **arguments)
 

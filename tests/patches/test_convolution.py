@@ -1,4 +1,4 @@
-"""The convolution against a loop over vertices, neighbors and bins, on grids and on graphs."""
+"""The convolution, compared with a loop over vertices, neighbors and bins, on grids and on graphs."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from torch.func import functional_call
 
 from gcgp.domain import Signals, Stencil
-from gcgp.patches import Convolution, convolution
+from gcgp.patches import Convolution, bin_sums
 from gcgp.weighting import Anisotropic, Box, GaussianMixture, Polar, Radial
 from random_graphs import random_graphs, small
 from slow_patches import graph_pairs, grid_pairs, slow_sums
 
 WIDE = {
     "polar": lambda normalize: Polar([0.5, 2.0], [0.3, 1.5, 2.8, 4.1, 5.3], 0.6, 0.8, normalize),
-    "diffusion": lambda normalize: Radial([0.0, 1.2], 0.45, normalize),
+    "radial": lambda normalize: Radial([0.0, 1.2], 0.45, normalize),
     "mixture": lambda normalize: GaussianMixture(
         [[0.0, 0.5], [1.0, -0.4]],
         [[0.9, 1.1], [0.6, 0.8]],
@@ -34,7 +34,7 @@ ON_GRAPHS = {
     ),
 }
 EVERYWHERE = Radial([0.0, 1.0, 2.0], 3.0, normalize=False)
-"""Reaches beyond every pair of a random graph, so that rounding decides on no neighbor."""
+"""Reaches beyond all pairs of a random graph, so that neighbors do not depend on rounding."""
 
 
 def patches_of(weighting, signals, **options):
@@ -83,7 +83,7 @@ def test_patches_on_graphs_are_the_slow_loop(graph, family, kind, normalize):
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("family", ["diffusion", "degree"])
+@pytest.mark.parametrize("family", ["radial", "degree"])
 def test_patches_on_graphs_without_coordinates_are_the_slow_loop(graph, family):
     weighting = ON_GRAPHS[family](True)
     pairs = graph_pairs("path", 11, graph["edges"])
@@ -118,7 +118,7 @@ def test_a_pixel_at_exactly_the_reach_counts():
     assert abs(chart.offsets).max() == 15
 
 
-def test_columns_are_bins_by_channel_then_mass_then_location(graph):
+def test_columns_are_bins_by_channel_then_counts_then_position(graph):
     weighting = WIDE["polar"](False)
     signals = signals_on(graph, "coordinates")
     whole = Convolution(weighting, bin_counts=True, position=True, dtype=torch.float64)
@@ -143,15 +143,15 @@ def test_columns_are_bins_by_channel_then_mass_then_location(graph):
         ({"position": True}, {"bins": slice(0, 4), "position": slice(4, 6)}),
     ],
 )
-def test_columns_tell_where_each_part_lies(options, columns):
+def test_columns_name_each_part(options, columns):
     signals = Signals.from_images(np.zeros((1, 3, 3, 2)))
-    whole = Convolution(WIDE["diffusion"](True), **options)
+    whole = Convolution(WIDE["radial"](True), **options)
     assert whole.columns(signals) == columns
     assert whole.dim(signals) == whole.patches(signals).values.shape[1]
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_mass_is_the_sum_of_the_weights_whether_normalized_or_not(graph, normalize):
+def test_bin_counts_are_the_sums_of_weights_normalized_or_not(graph, normalize):
     ones = {**graph, "values": np.ones((11, 1))}
     weighting = WIDE["polar"](normalize)
     found = patches_of(weighting, signals_on(ones, "coordinates"), bin_counts=True)
@@ -159,7 +159,7 @@ def test_mass_is_the_sum_of_the_weights_whether_normalized_or_not(graph, normali
     torch.testing.assert_close(found[:, 10:], plain)
 
 
-def test_location_is_the_coordinates_of_the_vertex(graph):
+def test_position_is_the_coordinates_of_the_vertex(graph):
     on_grid = patches_of(EVERYWHERE, Signals.from_images(np.zeros((2, 2, 3))), position=True)
     assert on_grid[:, 3:].tolist() == [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1]] * 2
     shared = Signals.on_graph(np.zeros((2, 11)), graph["edges"], None, graph["coordinates"])
@@ -167,7 +167,7 @@ def test_location_is_the_coordinates_of_the_vertex(graph):
     np.testing.assert_array_equal(on_graph[:, 3:], np.tile(graph["coordinates"], (2, 1)))
 
 
-def test_location_needs_coordinates(graph):
+def test_position_needs_coordinates(graph):
     with pytest.raises(ValueError, match="position=True needs domains with coordinates"):
         patches_of(EVERYWHERE, signals_on(graph), position=True)
 
@@ -178,7 +178,7 @@ def test_averages_of_a_constant_are_that_constant(graph):
     np.testing.assert_allclose(found, 3.5)
 
 
-def test_images_of_mixed_sizes_are_as_each_alone():
+def test_images_of_mixed_sizes_are_independent():
     random = np.random.default_rng(0)
     sizes = [(5, 4), (3, 3), (5, 4), (1, 6), (3, 3)]
     images = [random.normal(size=(*size, 2)) for size in sizes]
@@ -190,7 +190,7 @@ def test_images_of_mixed_sizes_are_as_each_alone():
 
 
 @pytest.mark.parametrize("kind", ["euclidean", "path"])
-def test_a_shared_graph_is_as_a_graph_for_each_signal(graph, kind):
+def test_a_shared_graph_is_equivalent_to_one_graph_per_signal(graph, kind):
     values = np.random.default_rng(2).normal(size=(4, 11, 2))
     rest = ("edges", "edge_lengths", "coordinates")
     shared = Signals.on_graph(values, *(graph[field] for field in rest))
@@ -202,7 +202,7 @@ def test_a_shared_graph_is_as_a_graph_for_each_signal(graph, kind):
     )
 
 
-def test_graphs_of_different_sizes_and_chosen_order_are_as_each_alone(graph):
+def test_graphs_of_different_sizes_in_any_order_are_independent(graph):
     other = {"values": np.ones((2, 2)), "edges": [[0, 1]], "coordinates": np.eye(2)}
     signals = Signals.from_graphs(
         *([one[field] for one in (graph, other, graph)] for field in ("values", "edges")),
@@ -218,7 +218,7 @@ def test_sums_in_blocks_are_the_sums_at_once(graph, monkeypatch, at_once):
     shared = Signals.on_graph(values, graph["edges"], None, graph["coordinates"])
     separate = signals_on(graph, "coordinates", copies=3)
     whole = [patches_of(WIDE["polar"](True), signals) for signals in (shared, separate)]
-    monkeypatch.setattr(convolution, "WEIGHTS_AT_ONCE", at_once)
+    monkeypatch.setattr(bin_sums, "WEIGHTS_PER_BLOCK", at_once)
     blocks = [patches_of(WIDE["polar"](True), signals) for signals in (shared, separate)]
     torch.testing.assert_close(blocks, whole)
 
@@ -237,7 +237,7 @@ def test_one_chart_serves_all_signals_where_they_share_a_domain(graph):
     assert polar.shared_chart(signals_on(graph, "coordinates", copies=2)) is None
 
 
-def test_read_only_signals_as_joblib_hands_to_its_workers_cause_no_warning(graph):
+def test_read_only_signals_of_joblib_workers_cause_no_warning(graph):
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
@@ -269,7 +269,7 @@ def test_box_inside_keeps_the_vertices_whose_square_lies_in_the_image():
     assert patches.multiplicity.tolist() == [1.0] * 7
 
 
-def test_box_inside_drops_mass_and_location_of_dropped_vertices_too():
+def test_box_inside_drops_counts_and_positions_too():
     patches = Convolution(Box(2), bin_counts=True, position=True).patches(
         Signals.from_images(np.ones((1, 3, 3)))
     )
@@ -294,7 +294,7 @@ def test_all_vertices_are_kept_otherwise(graph):
     assert patches.multiplicity.tolist() == [1.0] * 11
 
 
-class Weighed(torch.nn.Module):
+class PatchModule(torch.nn.Module):
     """Patches as a function of the parameters of a weighting."""
 
     def __init__(self, weighting, signals, **options):
@@ -302,8 +302,7 @@ class Weighed(torch.nn.Module):
         self.weighting, self.signals, self.options = weighting, signals, options
 
     def forward(self):
-        made = Convolution(self.weighting, dtype=torch.float64, **self.options)
-        return made.patches(self.signals).values
+        return Convolution(self.weighting, dtype=torch.float64, **self.options).patches(self.signals).values
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -318,7 +317,7 @@ def test_gradients_with_respect_to_the_weighting_are_right(graph, domain, family
             random.normal(size=(2, 11)), graph["edges"], None, graph["coordinates"]
         ),
     }[domain]()
-    module = Weighed(WIDE[family](normalize), signals, bin_counts=True)
+    module = PatchModule(WIDE[family](normalize), signals, bin_counts=True)
     names = [name for name, _ in module.named_parameters()]
 
     def values(*parameters):
@@ -387,7 +386,7 @@ def test_permuting_vertices_permutes_patches(graph, normalize, kind, random):
 @small
 @given(random_graphs(), st.integers(1, 6), st.integers(-6, 6), st.booleans())
 def test_rotating_the_graph_shifts_the_angular_bins(graph, angles, steps, normalize):
-    """Coordinates are whole numbers in [−2, 2], so all pairs lie in reach and none is near another."""
+    """Coordinates are integers in [−2, 2], so all pairs lie in reach."""
     turn = 2 * np.pi * steps / angles
     rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     weighting = Polar([1.0, 2.0], angles, radial_width=1.5, normalize=normalize)
@@ -403,7 +402,7 @@ def test_rotating_the_graph_shifts_the_angular_bins(graph, angles, steps, normal
 
 @small
 @given(random_graphs(max_vertices=1), st.booleans(), st.sampled_from(["euclidean", "path"]))
-def test_a_graph_of_one_vertex_sees_itself_in_every_bin(graph, normalize, kind):
+def test_a_graph_of_one_vertex_sees_itself_in_all_bins(graph, normalize, kind):
     weighting = WIDE["polar"](normalize)
     found = patches_of(weighting, graph.signals(), chart=kind).reshape(2, 2, 5)
     radial = np.ones(2) if normalize else np.exp(-0.5 * (np.array([0.5, 2.0]) / 0.6) ** 2)
@@ -413,8 +412,8 @@ def test_a_graph_of_one_vertex_sees_itself_in_every_bin(graph, normalize, kind):
 
 @small
 @given(random_graphs(max_edges=0), st.booleans())
-def test_without_edges_and_along_paths_every_vertex_sees_itself_alone(graph, normalize):
-    weighting = WIDE["diffusion"](normalize)
+def test_without_edges_paths_reach_only_the_vertex_itself(graph, normalize):
+    weighting = WIDE["radial"](normalize)
     found = patches_of(weighting, graph.signals(), chart="path").reshape(-1, 2, 2)
     radial = np.ones(2) if normalize else np.exp(-0.5 * (np.array([0.0, 1.2]) / 0.45) ** 2)
     np.testing.assert_allclose(found, graph.values[:, :, None] * radial, atol=1e-12)
@@ -422,13 +421,13 @@ def test_without_edges_and_along_paths_every_vertex_sees_itself_alone(graph, nor
 
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_passing_over_empty_pixels_changes_nothing(channels, normalize, monkeypatch):
+def test_skipping_zero_pixels_changes_nothing(channels, normalize, monkeypatch):
     rng = np.random.default_rng(0)
     images = rng.random((4, 9, 7, channels)) * (rng.random((4, 9, 7, channels)) < 0.3)
     signals = Signals.from_images(images)
-    made = Convolution(Polar([1.0, 2.0], 5, normalize=normalize).requires_grad_(False), dtype=torch.float64)
+    weighting = Polar([1.0, 2.0], 5, normalize=normalize).requires_grad_(False)
     found = []
     for dense in (0.0, 1.1):
-        monkeypatch.setattr(convolution, "DENSE", dense)
-        found.append(made.patches(signals).values)
+        monkeypatch.setattr(bin_sums, "DENSE_FRACTION", dense)
+        found.append(patches_of(weighting, signals))
     torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)

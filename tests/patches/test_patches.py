@@ -1,4 +1,4 @@
-"""Patches: flat and ragged, cut by signal, with repeated rows merged."""
+"""Patches: slices and selections of signals, merging of repeated rows, thinning."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def three():
     )
 
 
-def test_every_patch_knows_its_signal(three):
+def test_signal_of_each_patch(three):
     assert len(three) == 3
     assert three.signal_of.tolist() == [0, 0, 0, 1, 2, 2, 2, 2]
 
@@ -60,7 +60,7 @@ def test_a_run_of_signals_has_their_patches(three, key, rows, offsets):
     torch.testing.assert_close(run.vertices, three.vertices[rows])
 
 
-def test_only_runs_can_be_cut(three):
+def test_slices_have_step_one(three):
     with pytest.raises(IndexError, match="runs of signals; the step was 2"):
         three[::2]
 
@@ -74,7 +74,7 @@ def test_identical_patches_of_one_signal_become_one(three):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_patches_that_differ_in_the_last_bit_stay_apart(dtype):
+def test_patches_that_differ_in_the_last_bit_are_not_merged(dtype):
     one = torch.ones(1, dtype=dtype)
     next_after_one = torch.nextafter(one, 2 * one).item()
     patches = patches_from([[1.0, 0.0], [next_after_one, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=dtype)
@@ -83,7 +83,7 @@ def test_patches_that_differ_in_the_last_bit_stay_apart(dtype):
     assert merged.multiplicity.tolist() == [2.0, 1.0, 1.0]
 
 
-def test_patches_that_are_all_distinct_are_returned_as_they_are():
+def test_distinct_patches_are_returned_unchanged():
     patches = patches_from([[1.0], [2.0]], [[1.0]])
     assert patches.distinct() is patches
 
@@ -92,12 +92,12 @@ def test_many_patches_and_many_repeats():
     random = np.random.default_rng(0)
     rows = random.integers(0, 12, size=(3000, 2)).astype(np.float64)
     merged = patches_from(rows[:1000].tolist(), rows[1000:].tolist()).distinct()
-    for n, own in enumerate((rows[:1000], rows[1000:])):
-        values, counts = np.unique(own, axis=0, return_counts=True)
-        kept = merged[n : n + 1]
-        order = np.lexsort(kept.values.numpy().T[::-1])
-        np.testing.assert_array_equal(kept.values[order], values)
-        np.testing.assert_array_equal(kept.multiplicity[order], counts)
+    for n, signal in enumerate((rows[:1000], rows[1000:])):
+        values, counts = np.unique(signal, axis=0, return_counts=True)
+        found = merged[n : n + 1]
+        order = np.lexsort(found.values.numpy().T[::-1])
+        np.testing.assert_array_equal(found.values[order], values)
+        np.testing.assert_array_equal(found.multiplicity[order], counts)
 
 
 @small
@@ -108,7 +108,7 @@ def test_many_patches_and_many_repeats():
         max_size=4,
     )
 )
-def test_merging_keeps_every_sum_over_patches(signals):
+def test_merging_keeps_sums_over_patches(signals):
     """The last number of each row is its multiplicity."""
     patches = patches_from(
         *([row[:2] for row in signal] for signal in signals),
@@ -154,7 +154,7 @@ def test_scaling_multiplies_multiplicities_and_nothing_else(three):
     assert scaled.vertices is three.vertices
 
 
-def test_thinned_patches_stand_for_all():
+def test_thinned_patches_represent_all():
     counts = [50, 3, 0, 20]
     values = torch.arange(73, dtype=torch.float64)[:, None]
     offsets = torch.tensor([0, 50, 53, 53, 73])

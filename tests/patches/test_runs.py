@@ -1,4 +1,4 @@
-"""Signals are cut into runs that fit a budget, and patches made run by run are those made at once."""
+"""Runs of signals that fit a budget: patches computed run by run are those computed at once."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gcgp._runtime.memory import runs
 from gcgp.domain import Signals
 from gcgp.patches import Convolution, Patches
-from gcgp.patches.convolution import runs
 from gcgp.weighting import Radial
 from random_graphs import small
 
@@ -23,13 +23,13 @@ def test_runs_cover_all_items_in_order_within_the_budget(cost, budget):
         assert run.stop == len(cost) or sum(cost[run.start : run.stop + 1]) > budget
 
 
-def test_an_item_beyond_the_budget_is_a_run_of_its_own():
+def test_an_item_beyond_the_budget_is_a_separate_run():
     cut = list(runs(np.array([1.0, 9.0, 1.0, 2.0, 3.0]), 3.0))
     assert [(run.start, run.stop) for run in cut] == [(0, 1), (1, 2), (2, 4), (4, 5)]
 
 
 @pytest.mark.parametrize("memory", [1, 20_000, 10**9])
-def test_runs_put_together_are_the_whole(memory):
+def test_concatenated_runs_are_the_whole(memory):
     rng = np.random.default_rng(0)
     sizes = [4, 1, 7, 5, 2]
     signals = Signals.from_graphs(
@@ -38,7 +38,7 @@ def test_runs_put_together_are_the_whole(memory):
     )
     convolution = Convolution(Radial([0, 1]), dtype=torch.float64)
     whole = convolution.patches(signals)
-    parts = list(convolution.in_runs(signals, memory))
+    parts = list(convolution.iterate_runs(signals, memory))
     assert [run.start for run, _ in parts] + [5] == [0] + [run.stop for run, _ in parts]
     joined = Patches.concatenate([part for _, part in parts])
     torch.testing.assert_close(joined.values, whole.values)

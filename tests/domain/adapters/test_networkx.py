@@ -1,16 +1,14 @@
-"""Graphs of NetworkX and meshes of trimesh."""
+"""Graphs of NetworkX."""
 
 import networkx as nx
 import numpy as np
 import pytest
-import trimesh
 
-from gcgp.domain import Mesh, Signals
-from gcgp.domain.adapters import as_mesh
+from gcgp.domain import Signals
 
 
 def triangle(**options):
-    """Nodes c, a, b with the values 3, 1, 2, joined in a ring but for a–b."""
+    """Nodes c, a, b with the values 3, 1, 2 and edges c–a and b–c."""
     graph = nx.Graph(**options)
     graph.add_nodes_from([(name, {"x": value}) for name, value in (("c", 3.0), ("a", 1.0), ("b", 2.0))])
     graph.add_edges_from([("c", "a", {"length": 2.0}), ("b", "c", {"length": 0.5})])
@@ -25,11 +23,11 @@ def test_values_and_edges_follow_the_order_of_nodes():
     assert signals.domains.coordinates is None
 
 
-def test_attributes_are_named_by_the_caller():
+def test_the_caller_names_attributes():
     graph = triangle()
-    nx.set_node_attributes(graph, {"a": (0.0, 1.0), "b": (1.0, 0.0), "c": (0.0, 0.0)}, "place")
+    nx.set_node_attributes(graph, {"a": (0.0, 1.0), "b": (1.0, 0.0), "c": (0.0, 0.0)}, "pos")
     nx.set_node_attributes(graph, dict(graph.degree()), "degree")
-    signals = Signals.from_networkx(graph, values=["degree", "x"], coordinates="place", edge_lengths="length")
+    signals = Signals.from_networkx(graph, values=["degree", "x"], coordinates="pos", edge_lengths="length")
     assert signals.values.tolist() == [[2.0, 3.0], [1.0, 1.0], [1.0, 2.0]]
     assert signals.domains.coordinates.tolist() == [[0, 0], [0, 1], [1, 0]]
     assert sorted(signals.domains.edge_lengths.tolist()) == [0.5, 2.0]
@@ -54,16 +52,16 @@ def test_missing_attributes_are_named():
         Signals.from_networkx([])
 
 
-def test_what_is_not_used_is_said_once():
+def test_unused_attributes_give_one_warning():
     graph = triangle()
     nx.set_node_attributes(graph, dict.fromkeys(graph, (0.0, 0.0)), "pos")
     nx.set_edge_attributes(graph, 2.0, "weight")
-    with pytest.warns(UserWarning, match="pos of nodes and weight of edges are not used") as caught:
+    with pytest.warns(UserWarning, match="'pos' is not used.*'weight' is not used") as caught:
         signals = Signals.from_networkx([graph, graph])
     assert len(caught) == 1
     assert signals.domains.coordinates is None
     Signals.from_networkx([graph], coordinates=False, edge_lengths=False)
-    with pytest.warns(UserWarning, match="directions of edges are not used"):
+    with pytest.warns(UserWarning, match="edge directions are not used"):
         directed = Signals.from_networkx(triangle().to_directed())
     assert directed.domains.degrees().tolist() == [2, 1, 1]
 
@@ -73,19 +71,3 @@ def test_multigraphs_keep_their_shortest_edge():
     nx.set_node_attributes(graph, 1.0, "x")
     chart = Signals.from_networkx(graph, edge_lengths="length").domains.chart(["rho"], 9.0)
     assert sorted(chart.coordinates["rho"].tolist()) == [0.0, 0.0, 1.0, 1.0]
-
-
-def test_trimesh_objects_are_meshes():
-    box = trimesh.creation.box()
-    signals = Signals.on_meshes([np.arange(8), np.ones(8)], [box, box])
-    assert isinstance(signals.domains.meshes[0], Mesh)
-    assert signals.domains.meshes[0] is signals.domains.meshes[1]
-    np.testing.assert_array_equal(signals.domains.meshes[0].faces, box.faces)
-    assert as_mesh(signals.domains.meshes[0], "mesh 0") is signals.domains.meshes[0]
-
-
-def test_what_is_no_mesh_is_refused():
-    with pytest.raises(TypeError, match="mesh 0: expected a Mesh, got PointCloud"):
-        Signals.on_meshes([np.ones(3)], [trimesh.PointCloud(np.eye(3))])
-    with pytest.raises(TypeError, match="meshes: expected a list with one item per signal, got a Mesh"):
-        Signals.on_meshes([np.ones(8)], as_mesh(trimesh.creation.box(), "mesh"))

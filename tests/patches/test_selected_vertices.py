@@ -1,4 +1,4 @@
-"""Patches at some vertices alone are those among all, on every kind of domain."""
+"""Patches of selected vertices are the same as among all, on each kind of domain."""
 
 import numpy as np
 import pytest
@@ -34,16 +34,16 @@ DOMAINS = {
 
 
 @pytest.mark.parametrize(("signals", "options"), DOMAINS.values(), ids=DOMAINS.keys())
-def test_patches_at_some_places_are_those_among_all(signals, options):
+def test_patches_of_selected_vertices_are_those_among_all(signals, options):
     convolution = Convolution(dtype=torch.float64, **options)
     whole = convolution.patches(signals)
-    places = convolution.places(signals).thinned(3, np.random.default_rng(0))
-    some = convolution.patches(signals, places=places)
-    where = torch.nonzero(torch.isin(whole.vertices, places.vertices))[:, 0]
+    selected = convolution.empty_patches(signals).thinned(3, np.random.default_rng(0))
+    some = convolution.patches(signals, at=selected)
+    where = torch.nonzero(torch.isin(whole.vertices, selected.vertices))[:, 0]
     assert 0 < len(where) < len(whole.vertices)
     assert some.vertices.tolist() == whole.vertices[where].tolist()
     torch.testing.assert_close(some.values, whole.values[where])
-    drawn = torch.isin(places.vertices, some.vertices)
-    torch.testing.assert_close(some.multiplicity, places.multiplicity[drawn])
+    drawn = torch.isin(selected.vertices, some.vertices)
+    torch.testing.assert_close(some.multiplicity, selected.multiplicity[drawn])
     owners = torch.searchsorted(torch.from_numpy(signals.offsets), some.vertices, right=True) - 1
     assert some.signal_of.tolist() == owners.tolist()

@@ -1,4 +1,4 @@
-"""To and from PyTorch Geometric, with its own `Data`."""
+"""Graphs from and to PyTorch Geometric."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,7 @@ import torch
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataListLoader, DataLoader
 
-from gcgp.domain import Signals
-from gcgp.estimators.validation import as_signals
+from gcgp.domain import Signals, as_signals
 
 BOTH_WAYS = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 
@@ -44,16 +43,16 @@ def test_any_iterable_and_tensors_with_gradients_are_read():
     assert signals.values.tolist() == data.x.tolist()
 
 
-def test_what_is_missing_or_misshapen_is_named():
-    with pytest.raises(ValueError, match="graph 1: its x is missing"):
+def test_errors_name_missing_and_misshapen_fields():
+    with pytest.raises(ValueError, match="graph 1: x is missing"):
         Signals.from_pyg([item(), Data(edge_index=BOTH_WAYS, num_nodes=3)])
-    with pytest.raises(ValueError, match="graph 0: its edge_index is missing"):
+    with pytest.raises(ValueError, match="graph 0: edge_index is missing"):
         Signals.from_pyg([Data(x=torch.zeros(3, 1))])
     with pytest.raises(ValueError, match=r"graph 0: edge_index must have shape \[2, E\], got \(4, 2\)"):
         Signals.from_pyg([item(edge_index=BOTH_WAYS.T)])
-    with pytest.raises(ValueError, match="graph 1: its pos is missing, though others have it"):
+    with pytest.raises(ValueError, match="graph 1: pos is missing, but other graphs have it"):
         Signals.from_pyg([item(pos=torch.eye(3, 2)), item()])
-    with pytest.raises(ValueError, match="graph 0: its edge_weight is missing, though others have it"):
+    with pytest.raises(ValueError, match="graph 0: edge_weight is missing, but other graphs have it"):
         Signals.from_pyg([item(), item(edge_weight=torch.ones(4))], edge_lengths="edge_weight")
     with pytest.raises(ValueError, match=r"graph 0: edges\[3\] is \[2, 1\], but its vertices are 0 to 1"):
         Signals.from_pyg([item(2, torch.tensor([[0, 1, 0, 2], [1, 0, 1, 1]]))])
@@ -63,7 +62,7 @@ def test_what_is_missing_or_misshapen_is_named():
 
 @pytest.mark.parametrize("weights", [None, [[2.0, 0.5, 1.0], [3.0]]])
 @pytest.mark.parametrize("coordinates", [None, [np.eye(3, 2), np.ones((2, 2))]])
-def test_there_and_back_gives_the_same_charts(weights, coordinates):
+def test_round_trips_keep_charts(weights, coordinates):
     values = [np.arange(6, dtype=np.float32).reshape(3, 2), np.ones((2, 2), dtype=np.float32)]
     signals = Signals.from_graphs(values, [[[0, 1], [1, 2], [0, 2]], [[0, 1]]], weights, coordinates)
     again = Signals.from_pyg(signals.to_pyg())
@@ -77,7 +76,7 @@ def test_there_and_back_gives_the_same_charts(weights, coordinates):
         np.testing.assert_array_equal(charts[0].coordinates[name], charts[1].coordinates[name])
 
 
-def test_every_edge_is_written_in_both_directions():
+def test_edges_are_written_in_both_directions():
     signals = Signals.from_graphs([np.zeros(3)], [[[0, 1], [2, 1]]], [[1.0, 2.0]], [np.eye(3, 2)])
     (data,) = signals.to_pyg()
     assert data.is_undirected()
@@ -106,7 +105,7 @@ def test_chosen_graphs_are_written_in_their_order():
     assert smaller.edge_index.tolist() == [[0, 1], [1, 0]]
 
 
-def test_images_are_not_written_as_graphs():
+def test_images_cannot_be_written_as_graphs():
     with pytest.raises(ValueError, match="to_pyg needs signals on graphs; these are on grids"):
         Signals.from_images(np.zeros((1, 2, 2))).to_pyg()
 
@@ -174,19 +173,19 @@ def test_a_shuffled_loader_gives_labels_in_the_same_order_or_an_error():
             read(shuffled)
 
 
-def test_a_batch_that_cannot_be_split_is_refused():
+def test_a_batch_that_cannot_be_split_raises():
     fields = {"x": torch.ones(3, 1), "edge_index": torch.tensor([[0], [1]]), "batch": torch.tensor([0, 0, 1])}
     for joined in (Data(**fields), Batch(**fields)):
-        with pytest.raises(ValueError, match=r"graph 0: a batch of several graphs.*give the list of graphs"):
+        with pytest.raises(ValueError, match=r"graph 0: a batch of several graphs.*pass the list of graphs"):
             Signals.from_pyg([joined])
 
 
 def test_graphs_without_values_come_with_advice():
     bare = Data(edge_index=BOTH_WAYS, num_nodes=3)
-    with pytest.raises(ValueError, match=r"graph 0: its x is missing.*degree.*torch.ones"):
+    with pytest.raises(ValueError, match=r"graph 0: x is missing.*degree.*torch.ones"):
         Signals.from_pyg(bare)
     mesh = Data(pos=torch.eye(3), face=torch.tensor([[0], [1], [2]]), x=torch.ones(3, 1))
-    with pytest.raises(ValueError, match=r"graph 0: its edge_index is missing.*Signals.on_meshes"):
+    with pytest.raises(ValueError, match=r"graph 0: edge_index is missing.*Signals.on_meshes"):
         Signals.from_pyg([mesh])
     with pytest.raises(TypeError, match=r"graph 0: a HeteroData.*to_homogeneous"):
         Signals.from_pyg([HeteroData()])
@@ -197,7 +196,7 @@ def test_graphs_without_values_come_with_advice():
 @pytest.mark.parametrize("field", ["edge_weight", "edge_attr"])
 def test_edge_attributes_are_lengths_only_if_the_caller_says_so(field):
     data = [item(**{field: torch.tensor([1.0, 1.0, 2.0, 2.0])[:, None]}) for _ in range(3)]
-    with pytest.warns(UserWarning, match=f"{field} is not used.*edge_lengths='{field}'") as caught:
+    with pytest.warns(UserWarning, match=f"does not use {field}; .*edge_lengths='{field}'") as caught:
         signals = Signals.from_pyg(data)
     assert len(caught) == 1
     assert signals.domains.edge_lengths is None
@@ -206,12 +205,12 @@ def test_edge_attributes_are_lengths_only_if_the_caller_says_so(field):
     assert Signals.from_pyg(data, edge_lengths=False).domains.edge_lengths is None
 
 
-def test_edge_lengths_must_be_there_and_one_per_edge():
-    with pytest.raises(ValueError, match="graph 0: its edge_attr is missing"):
+def test_edge_lengths_are_present_and_one_per_edge():
+    with pytest.raises(ValueError, match="graph 0: edge_attr is missing"):
         Signals.from_pyg([item()], edge_lengths="edge_attr")
     with pytest.raises(ValueError, match=r"graph 0: edge_attr must have shape .* got \(4, 2\)"):
         Signals.from_pyg([item(edge_attr=torch.ones(4, 2))], edge_lengths="edge_attr")
-    with pytest.raises(ValueError, match=r"graph 0: edge_lengths\[1\] is -1.0; a length cannot be negative"):
+    with pytest.raises(ValueError, match=r"graph 0: edge_lengths\[1\] is -1.0; it must not be negative"):
         Signals.from_pyg([item(edge_weight=torch.tensor([1.0, -1, 1, 1]))], edge_lengths="edge_weight")
 
 
@@ -230,8 +229,8 @@ def test_labels_of_graphs(labels, expected):
     assert found.tolist() == expected
 
 
-def test_labels_that_are_not_those_of_graphs_are_refused():
-    with pytest.raises(ValueError, match="graph 1: its y is missing"):
+def test_labels_of_vertices_raise():
+    with pytest.raises(ValueError, match="graph 1: y is missing"):
         Signals.from_pyg([item(y=torch.tensor(1)), item()], return_y=True)
     with pytest.raises(ValueError, match=r"graph 0: y has shape \(3,\).*one label per graph"):
         Signals.from_pyg([item(y=torch.arange(3))], return_y=True)
