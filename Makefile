@@ -1,13 +1,17 @@
-# Two commands on a machine with Python 3.11+ and make: `make demo` and `make test`. Both build .venv.
+# On a machine with Python 3.11+ and make: `make demo`, `make test`, `make reproduce TABLE=faust`. All build .venv.
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format clean
+.PHONY: demo reproduce test lint format clean
 
 demo: $(READY)
 	$(RUN) -m experiments demo --json demo.json --picture demo.png
+
+# TABLE is mnist, superpixels, ablation, faust, uncertainty or figures; ARGS are further options, such as --jobs 2.
+reproduce: $(READY)
+	$(RUN) -m experiments $(or $(TABLE),$(error set TABLE, for example: make reproduce TABLE=faust)) $(ARGS)
 
 test: $(READY) lint
 	OMP_WAIT_POLICY=passive $(RUN) -m pytest --numprocesses auto --dist worksteal

@@ -2,10 +2,10 @@
 
     python -m benchmarks.charting --json FILE [--faust FOLDER]
 
-The mesh is an articulated body. A chart of V vertices with J rays is V solves from the vertices and V·J from
-the rays. The peer has no radius at which to stop and solves the whole mesh every time; a sample of its
-solves is timed, from the same sources. It uses one core; ours are timed on one core and on all. With your
-own copy of FAUST the charts of all its 100 meshes, at the reach of the default weighting, are timed too.
+The mesh is an articulated body. A chart of V vertices with J rays needs V solves from the vertices and V·J
+from the rays. potpourri3d cannot stop at a radius and solves the whole mesh every time; a sample of its
+solves is timed, from the same sources. It uses one core; ours are timed on one core and on all. With a
+folder of FAUST, the charts of its 100 meshes at the reach of the default weighting are timed too.
 """
 
 from __future__ import annotations
@@ -22,24 +22,21 @@ import potpourri3d
 
 from benchmarks.timing import best_seconds, command_line, report
 from experiments.metrics import peak_memory
-from gcgp import Signals
+from gcgp import Mesh, Signals, articulated_bodies, load_faust
 from gcgp._runtime.cache import CACHE_VARIABLE
-from gcgp.datasets.bodies import articulated_bodies
-from gcgp.datasets.mesh_folders import load_faust
 from gcgp.domain.mesh_charts import mesh_chart
 from gcgp.mesh.geodesics.distances import distances, ray
 from gcgp.mesh.geodesics.polar import blocks
 from gcgp.mesh.geodesics.rays import first_directions
-from gcgp.mesh.mesh import Mesh
-from gcgp.selection.term_specs import resolve_weightings
+from gcgp.selection.weightings import resolve_weightings
 
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--faust", type=Path, metavar="FOLDER", help="chart all meshes of FAUST as well")
+    parser.add_argument("--faust", type=Path, metavar="FOLDER", help="also time the charts of FAUST")
     parser.add_argument("--vertices", type=int, default=2500)
     parser.add_argument("--rays", type=int, default=16)
-    parser.add_argument("--reach", type=float, default=0.1, help="as a part of the geodesic diameter")
+    parser.add_argument("--reach", type=float, default=0.1, help="as a share of the geodesic diameter")
     parser.add_argument("--sample", type=int, default=24, help="sources whose solves are timed")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
@@ -56,17 +53,17 @@ def main() -> None:
         for _ in blocks(mesh.surface, sources, radius, options.rays, False, first):
             pass
 
-    everyone = range(len(mesh.vertices))
+    vertices = range(len(mesh.vertices))
     seconds = best_seconds(
         {
             "peer": peer_solves(mesh, sample, options.rays),
             "full, one core": lambda: ours(sample, np.inf, 1),
-            "truncated": lambda: ours(everyone, reach, cores),
-            "truncated, one core": lambda: ours(everyone, reach, 1),
+            "truncated": lambda: ours(vertices, reach, cores),
+            "truncated, one core": lambda: ours(vertices, reach, 1),
         },
         options.rounds,
     )
-    # With all cores a sample is too few blocks to share out: a larger one.
+    # A larger sample for all cores: the other one has too few blocks to distribute.
     larger = np.linspace(0, len(mesh.vertices) - 1, 64 * cores).astype(int)
     full = best_seconds({"full": lambda: ours(larger, np.inf, cores)}, options.rounds)["full"] / len(larger)
     numba.set_num_threads(cores)
@@ -101,16 +98,16 @@ def main() -> None:
         "peak memory, with the full chart": f"{results['peak_gb']:.2f} GB",
     }
     if options.faust is not None:
-        results["seconds_faust"] = every_mesh(load_faust(options.faust, options.vertices).meshes)
+        results["seconds_faust"] = time_all_charts(load_faust(options.faust, options.vertices).meshes)
         rows["seconds, FAUST's 100 meshes"] = f"{results['seconds_faust']:.0f}"
     title = f"Charts of {len(mesh.vertices)} vertices, {options.rays} rays, {cores} cores"
-    report(f"{title}, cut off at {options.reach:.0%} of the diameter or full", rows, results, options.json)
+    report(f"{title}, truncated at {options.reach:.0%} of the diameter or full", rows, results, options.json)
 
 
-def every_mesh(meshes: Sequence[Mesh]) -> float:
-    """Seconds for the charts that the paper's bins need, of all meshes."""
+def time_all_charts(meshes: Sequence[Mesh]) -> float:
+    """Seconds for the charts of all meshes with the coordinates of the paper's bins."""
     signals = Signals.on_meshes([np.zeros((len(mesh.vertices), 1)) for mesh in meshes], meshes)
-    (weighting,) = resolve_weightings("polar", signals)
+    (weighting,) = resolve_weightings("polar", signals.domains)
     start = time.perf_counter()
     for mesh in meshes:
         mesh_chart(mesh, weighting.coordinates, weighting.reach)
@@ -118,7 +115,7 @@ def every_mesh(meshes: Sequence[Mesh]) -> float:
 
 
 def peer_solves(mesh: Mesh, sources: np.ndarray, rays: int) -> Any:
-    """The solves from the sources and their rays, on one core."""
+    """A function that solves from the sources and their rays, on one core."""
     solver = potpourri3d.MeshFastMarchingDistanceSolver(mesh.vertices, mesh.faces.astype(np.int32))
     starts = []
     for v in sources.tolist():

@@ -1,11 +1,10 @@
-"""One fit by two processes under torchrun against the same fit by one, one thread each.
+"""One fit with two processes under torchrun against the same fit with one, one thread each.
 
     GCGP_DATA=FOLDER python -m benchmarks.distributed --json FILE
 
-All of MNIST's training images, or `--images` of them, the classifier's defaults but for the weighting and
-float64; each process has half of the images. Rounds alternate, and the best time of each counts: from the
-first line of `fit` to its last, in processes that have compiled everything before. Parameters and predictions
-of both are compared.
+All training images of MNIST, or `--images` of them; default options except weighting, position and float64;
+each process has half of the images. Rounds alternate, and the shortest time of each counts: that of `fit`,
+in processes that have compiled everything before. Parameters and predictions of both are compared.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import command_line, report
-from gcgp import GCGPClassifier, shard
+from gcgp import GCGPClassifier, Patch, Polar, Runtime, shard
 from gcgp._runtime.processes import ProcessGroup
 from gcgp.datasets.images import load_mnist
-from gcgp.weighting import Polar
 
 
 def main() -> None:
@@ -69,11 +67,11 @@ def main() -> None:
         "largest relative difference": f"{max(differences.values()):.1e}",
     }
     title = f"{options.images} images of MNIST, {options.inducing} inducing patches, float64"
-    report(f"{title}, one thread a process", rows, results, options.json)
+    report(f"{title}, one thread per process", rows, results, options.json)
 
 
 def launch(processes: int, out: Path) -> None:
-    """Run this module again, in so many processes with one thread each."""
+    """Run this module in this number of processes with one thread each."""
     program = [sys.executable, "-m"]
     if processes > 1:
         program += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
@@ -83,10 +81,10 @@ def launch(processes: int, out: Path) -> None:
 
 
 def one_fit(options: argparse.Namespace) -> None:
-    """What each process does: a small fit that compiles everything, then the one that counts."""
+    """The work of each process: a small fit that compiles everything, then the timed fit."""
     train, test = load_mnist(options.data)
     weighting = Polar([1, 3, 5], 8)
-    fixed: dict[str, Any] = {"position": False, "dtype": "float64", "random_state": 0}
+    fixed: dict[str, Any] = {"patch": Patch(position=False), "runtime": Runtime("float64")}
     few = slice(0, 200)
     GCGPClassifier(weighting, n_inducing=20, **fixed).fit(*shard(train.images[few], train.labels[few]))
     some = slice(0, options.images)

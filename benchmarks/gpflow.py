@@ -2,11 +2,11 @@
 
     python -m benchmarks.gpflow --json FILE
 
-28 × 28 digits, 5 × 5 patches with a weight for each place, batches of 200, 750 inducing patches, ten classes,
-the robust-max likelihood; Adam on q, inducing patches, weights, lengthscale and variance. GPflow lives in
-an environment of its own, which the first run sets up beside the project's (`.venv-gpflow`). All start from
-the same numbers, so that the losses can be compared. Each contestant is a process; rounds alternate
-between them, and the best step of each counts. Peak memory is that of the process, libraries and all.
+28 × 28 digits, 5 × 5 patches with a weight per position, batches of 200, 750 inducing patches, ten classes,
+the robust-max likelihood; Adam on q, inducing patches, weights, lengthscale and variance. GPflow needs its
+own environment, which the first run creates (`.venv-gpflow`). All contestants start from the same numbers,
+so that their losses are comparable. Each is a process; rounds alternate between them, and the fastest step
+of each counts. Peak memory is that of the whole process, including libraries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gcgp.datasets.images import load_digits
 
 HERE = Path(__file__).parent
 JITTER = 1e-4
-"""GPflow's own, 1e-6, is not enough in float32 for 750 inducing patches."""
+"""GPflow's default of 1e-6 is not enough in float32 for 750 inducing patches."""
 
 
 def main() -> None:
@@ -35,10 +35,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--inducing", type=int, default=750)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=5, help="timed in each round")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps per round")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    gpflow = peer(options.environment)
+    gpflow = gpflow_interpreter(options.environment)
     contestants = {
         "gpflow float64": [gpflow, str(HERE / "peers" / "gpflow_step.py"), "float64"],
         "gpflow float32": [gpflow, str(HERE / "peers" / "gpflow_step.py"), "float32"],
@@ -52,12 +52,12 @@ def main() -> None:
         np.savez(path, **arrays)
         for number in range(options.rounds):
             for name, command in contestants.items():
-                runs[name].append(steps([*command, str(path), str(options.steps)]))
+                runs[name].append(timed_steps([*command, str(path), str(options.steps)]))
                 best = min(runs[name][-1]["seconds"])
-                print(f"round {number + 1}, {name}: {best:.3f} s a step", flush=True)
-    seconds = {name: min(min(run["seconds"]) for run in own) for name, own in runs.items()}
-    memory = {name: max(run["peak_gb"] for run in own) for name, own in runs.items()}
-    loss = {name: own[0]["loss"] for name, own in runs.items()}
+                print(f"round {number + 1}, {name}: {best:.3f} s per step", flush=True)
+    seconds = {name: min(min(run["seconds"]) for run in rounds) for name, rounds in runs.items()}
+    memory = {name: max(run["peak_gb"] for run in rounds) for name, rounds in runs.items()}
+    loss = {name: rounds[0]["loss"] for name, rounds in runs.items()}
     theirs = loss["gpflow float64"]
     results = {
         "speedup_f64": seconds["gpflow float64"] / seconds["gcgp float32"],
@@ -74,7 +74,7 @@ def main() -> None:
         "cores": os.cpu_count(),
     }
     rows = {
-        name: f"{seconds[name]:.3f} s a step, {memory[name]:.2f} GB, loss {loss[name]:.4f}"
+        name: f"{seconds[name]:.3f} s per step, {memory[name]:.2f} GB, loss {loss[name]:.4f}"
         for name in contestants
     }
     rows["float32, against GPflow's float64"] = f"{results['speedup_f64']:.1f} × faster"
@@ -84,12 +84,12 @@ def main() -> None:
     report("One training step, convolutional SVGP", rows, results, options.json)
 
 
-def peer(environment: Path) -> str:
-    """GPflow's interpreter; its environment is set up if it is not there."""
+def gpflow_interpreter(environment: Path) -> str:
+    """The interpreter of GPflow's environment, which is created if it does not exist."""
     python = environment / "bin" / "python"
     ready = environment / ".ready"
     if not ready.exists():
-        print(f"setting up GPflow in {environment}", flush=True)
+        print(f"installing GPflow in {environment}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
         requirements = HERE / "peers" / "gpflow_requirements.txt"
         subprocess.run([str(python), "-m", "pip", "install", "-q", "-r", str(requirements)], check=True)
@@ -97,8 +97,8 @@ def peer(environment: Path) -> str:
     return str(python)
 
 
-def steps(command: list[str]) -> dict[str, Any]:
-    """What the last line of a contestant's output says."""
+def timed_steps(command: list[str]) -> dict[str, Any]:
+    """The JSON in the last line of a contestant's output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
@@ -107,7 +107,7 @@ def steps(command: list[str]) -> dict[str, Any]:
 
 
 def problem(batch: int, inducing: int, seed: int) -> dict[str, np.ndarray]:
-    """Digits, and a state of the model that is neither its start nor its end."""
+    """Digits, and a state of the model in the middle of training."""
     rng = np.random.default_rng(seed)
     digits = load_digits()
     chosen = rng.permutation(len(digits.labels))[:batch]

@@ -1,11 +1,11 @@
-"""Does learning pay? Held-out likelihood of learned models and of unlearned ones, on four kinds of data.
+"""Held-out likelihood with and without learning of parameters, on four kinds of data.
 
     GCGP_DATA=FOLDER python -m benchmarks.learned --json FILE
 
-Digits as images, digits as superpixel graphs, articulated bodies as meshes (who is it, in poses never
-seen), and the slant of digits from their superpixel graphs: a regression. Estimator defaults with 300
-inducing patches, with `learn=True` and without, over several seeds that draw training and test data, all of
-it from MNIST's training set. Likelihoods are those of unseen data, in nats a signal.
+Digits as images, digits as superpixel graphs, articulated bodies as meshes (identity of persons, in new
+poses), and regression of the slant of digits from their superpixel graphs. Default options with 300
+inducing patches, with `learn=True` and without, over several seeds that draw training and test digits from
+MNIST's training set. Log likelihoods are those of test data, in nats per signal.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import numpy as np
 
 from benchmarks.timing import command_line, report
 from experiments.metrics import Scores, peak_memory
-from gcgp import GCGPClassifier, GCGPRegressor, GeometryVectors, superpixels
-from gcgp.datasets.bodies import articulated_bodies
+from gcgp import GCGPClassifier, GCGPRegressor, GeometryVectors, articulated_bodies, superpixels
 from gcgp.datasets.images import Images, load_mnist
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What to learn from, and what to test."""
+    """Training and test data."""
 
     train: Any
     targets: np.ndarray
@@ -37,14 +36,14 @@ class Problem:
 def main() -> None:
     parser = command_line(__doc__, mnist=True)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--train", type=int, default=500, help="digits to learn from")
+    parser.add_argument("--train", type=int, default=500, help="training digits")
     parser.add_argument("--only", nargs="+", default=["digits", "superpixels", "bodies", "slant"])
     options = parser.parse_args()
     digits, _ = load_mnist(options.data)
     problems: dict[str, Callable[[int], Problem]] = {
         "digits": lambda seed: images(digits, options.train, seed),
         "superpixels": lambda seed: graphs(digits, options.train, seed),
-        "bodies": bodies,
+        "bodies": persons,
         "slant": lambda seed: slants(digits, options.train, seed),
     }
     rows: dict[str, str] = {}
@@ -54,11 +53,13 @@ def main() -> None:
         learned: list[float] = []
         for seed in range(options.seeds):
             problem = problems[name](seed)
-            for learn, kept in ((False, plain), (True, learned)):
+            for learn, likelihoods in ((None, plain), (True, learned)):
                 start = time.perf_counter()
-                kept.append(held_out(problem, name == "slant", learn, seed))
+                likelihoods.append(held_out(problem, name == "slant", learn, seed))
                 seconds = time.perf_counter() - start
-                print(f"{name}, seed {seed}, learn={learn}: {kept[-1]:.4f}, {seconds:.0f} s", flush=True)
+                print(
+                    f"{name}, seed {seed}, learn={learn}: {likelihoods[-1]:.4f}, {seconds:.0f} s", flush=True
+                )
         gain = np.array(learned) - np.array(plain)
         results[name] = {"unlearned": plain, "learned": learned, "gain": float(gain.mean())}
         rows[name] = (
@@ -66,10 +67,10 @@ def main() -> None:
         )
         print(name, rows[name], flush=True)
     results["peak_memory_gb"] = peak_memory()
-    report("Held-out log likelihood, nats a signal", rows, results, options.json)
+    report("Held-out log likelihood, nats per signal", rows, results, options.json)
 
 
-def held_out(problem: Problem, regression: bool, learn: bool, seed: int) -> float:
+def held_out(problem: Problem, regression: bool, learn: bool | None, seed: int) -> float:
     """Mean log likelihood of the test data."""
     if regression:
         model = GCGPRegressor(n_inducing=300, learn=learn, random_state=seed)
@@ -82,26 +83,26 @@ def held_out(problem: Problem, regression: bool, learn: bool, seed: int) -> floa
     return -Scores.of(probabilities, np.searchsorted(classifier.classes_, problem.truth)).nll
 
 
-def drawn(digits: Images, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of digits to learn from, and of 2,000 others to test, all of the training set."""
+def draw(digits: Images, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of `count` training digits and of 2,000 test digits, all of MNIST's training set."""
     order = np.random.default_rng(seed).permutation(len(digits.labels))
     return order[:count], order[count : count + 2_000]
 
 
 def images(digits: Images, count: int, seed: int) -> Problem:
-    train, test = drawn(digits, count, seed)
+    train, test = draw(digits, count, seed)
     return Problem(digits.images[train], digits.labels[train], digits.images[test], digits.labels[test])
 
 
 def graphs(digits: Images, count: int, seed: int) -> Problem:
-    train, test = drawn(digits, count, seed)
+    train, test = draw(digits, count, seed)
     signals = superpixels(digits.images[np.concatenate([train, test])], random_state=seed)
     return Problem(signals[:count], digits.labels[train], signals[count:], digits.labels[test])
 
 
 def slants(digits: Images, count: int, seed: int) -> Problem:
-    """How far each digit leans, from the moments of its image: a shear, in pixels to a pixel."""
-    train, test = drawn(digits, count, seed)
+    """The slant of each digit: the shear of its image, from second moments."""
+    train, test = draw(digits, count, seed)
     problem = graphs(digits, count, seed)
     return Problem(problem.train, slant(digits.images[train]), problem.test, slant(digits.images[test]))
 
@@ -115,15 +116,15 @@ def slant(pictures: np.ndarray) -> np.ndarray:
     return (ink * dx * dy).sum(axis=(1, 2)) / (ink * dy**2).sum(axis=(1, 2))
 
 
-def bodies(seed: int) -> Problem:
-    drawn = articulated_bodies(8, 6, vertices=500, random_state=seed)
-    train, test = drawn.poses < 2, drawn.poses >= 2
-    describe = GeometryVectors().fit([drawn.meshes[n] for n in np.flatnonzero(train)])
+def persons(seed: int) -> Problem:
+    bodies = articulated_bodies(8, 6, vertices=500, random_state=seed)
+    train, test = bodies.poses < 2, bodies.poses >= 2
+    describe = GeometryVectors().fit([bodies.meshes[n] for n in np.flatnonzero(train)])
     return Problem(
-        describe.transform([drawn.meshes[n] for n in np.flatnonzero(train)]),
-        drawn.persons[train],
-        describe.transform([drawn.meshes[n] for n in np.flatnonzero(test)]),
-        drawn.persons[test],
+        describe.transform([bodies.meshes[n] for n in np.flatnonzero(train)]),
+        bodies.persons[train],
+        describe.transform([bodies.meshes[n] for n in np.flatnonzero(test)]),
+        bodies.persons[test],
     )
 
 

@@ -1,10 +1,10 @@
-"""Fit and predict a set whose patches need four times `memory_limit`: peak of the process, and result.
+"""Fit and predict signals whose patches need four times `memory_limit`: peak memory, and result.
 
     python -m benchmarks.memory --json FILE
 
-Images of 28 × 28 pixels with a blob in one of four places and noise, 24-dimensional patches: 75 KB an image.
-The peak is that of the whole process: interpreter, libraries and images too. A second process has a limit
-that all patches fit in; predictions of both are compared.
+Noisy images of 28 × 28 pixels with one of four blobs, 24-dimensional patches: 75 KB per image. Peak memory
+is that of the whole process, including interpreter, libraries and images. A second process has a limit
+within which all patches fit; the predictions of both are compared.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import numpy as np
 
 from benchmarks.timing import command_line, report
 from experiments.metrics import peak_memory
-from gcgp import GCGPClassifier, Signals
-from gcgp.estimators.validation import as_bytes
-from gcgp.weighting import Polar
+from gcgp import GCGPClassifier, Patch, Polar, Runtime, Signals
+from gcgp._runtime.memory import as_bytes
 
 SIDE, BINS = 28, 24
-TIMES = 4
+PATCHES_PER_LIMIT = 4
 
 
 def main() -> None:
@@ -34,9 +33,9 @@ def main() -> None:
     parser.add_argument("--inducing", type=int, default=100)
     parser.add_argument("--child", metavar="LIMIT", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    count = -(-TIMES * as_bytes(options.limit) // (SIDE * SIDE * BINS * 4))
+    count = -(-PATCHES_PER_LIMIT * as_bytes(options.limit) // (SIDE * SIDE * BINS * 4))
     if options.child:
-        print(json.dumps(measured(count, options.child, options.inducing)))
+        print(json.dumps(measure(count, options.child, options.inducing)))
         return
     limits = {"limited": options.limit, "unlimited": f"{10 * as_bytes(options.limit) // 10**9} GB"}
     runs: dict[str, dict[str, Any]] = {}
@@ -63,21 +62,24 @@ def main() -> None:
     rows = {
         "memory_limit": f"{results['limit_gb']:.2f} GB",
         "patches": f"{patches:.2f} GB",
-        "peak of the process": f"{results['peak_gb']:.2f} GB",
-        "peak without a limit": f"{runs['unlimited']['peak_gb']:.2f} GB",
+        "peak memory of the process": f"{results['peak_gb']:.2f} GB",
+        "peak memory without a limit": f"{runs['unlimited']['peak_gb']:.2f} GB",
         "largest difference of probabilities": f"{difference:.1e}",
     }
     report(f"{count} images, {options.inducing} inducing patches", rows, results, options.json)
 
 
-def measured(count: int, limit: str, inducing: int) -> dict[str, Any]:
-    """One fit and one prediction of the same images in this process."""
+def measure(count: int, limit: str, inducing: int) -> dict[str, Any]:
+    """Fit and predict images in this process."""
     images, labels = blobs(count)
     signals = Signals.from_images(images)
     del images
     start = time.perf_counter()
     model = GCGPClassifier(
-        Polar([1, 3, 5], BINS // 3), position=False, n_inducing=inducing, memory_limit=limit, random_state=0
+        Polar([1, 3, 5], BINS // 3),
+        patch=Patch(position=False),
+        n_inducing=inducing,
+        runtime=Runtime(memory_limit=limit),
     ).fit(signals, labels)
     probabilities = model.predict_proba(signals[: count // 8])
     return {
@@ -98,8 +100,8 @@ def blobs(count: int) -> tuple[np.ndarray, np.ndarray]:
     images = np.empty((count, SIDE, SIDE), dtype=np.float32)
     for start in range(0, count, 1000):
         some = slice(start, start + 1000)
-        own = np.stack(shapes).astype(np.float32)[labels[some]]
-        images[some] = own + 0.3 * rng.standard_normal(own.shape, dtype=np.float32)
+        clean = np.stack(shapes).astype(np.float32)[labels[some]]
+        images[some] = clean + 0.3 * rng.standard_normal(clean.shape, dtype=np.float32)
     return images, labels
 
 

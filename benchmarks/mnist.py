@@ -1,4 +1,4 @@
-"""All of MNIST, 60,000 images of 784 vertices, by the closed form: error, time and peak memory.
+"""All of MNIST, 60,000 images of 784 vertices, in closed form: error, time and peak memory.
 
     GCGP_DATA=FOLDER python -m benchmarks.mnist --json FILE
 
@@ -12,9 +12,8 @@ from dataclasses import asdict
 
 from benchmarks.timing import command_line, report
 from experiments.metrics import Scores, peak_memory
-from gcgp import GCGPClassifier
+from gcgp import GCGPClassifier, Patch, Polar
 from gcgp.datasets.images import load_mnist
-from gcgp.weighting import Polar
 
 
 def main() -> None:
@@ -23,7 +22,7 @@ def main() -> None:
     options = parser.parse_args()
     train, test = load_mnist(options.data)
     start = time.perf_counter()
-    model = GCGPClassifier(Polar([1, 3, 5], 8), position=False, n_inducing=options.inducing)
+    model = GCGPClassifier(Polar([1, 3, 5], 8), patch=Patch(position=False), n_inducing=options.inducing)
     model.fit(train.images, train.labels)
     fitted = time.perf_counter()
     scores = Scores.of(model.predict_proba(test.images), test.labels)

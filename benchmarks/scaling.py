@@ -2,10 +2,10 @@
 
     python -m benchmarks.scaling --json FILE
 
-Noise images, rings of bins around each pixel, nothing searched or learned: what is timed is features, sums
-and closed form (fit), and features, diagonal and posterior (predict, of as many signals). Each size is
-doubled four times with the others fixed; each point is a process of its own, so that its peak memory is its
-own. The exponent is the slope between the last three sizes, where the fixed costs count least.
+Images of noise, radial bins, nothing searched or learned: fit computes features, sums and closed form;
+predict (of as many signals) computes features, diagonal and posterior. Each size is doubled four times with
+the others fixed; each point is a separate process, whose peak memory is measured. The exponent is the slope
+of the last three sizes, where fixed costs matter least.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.timing import command_line, report
 
 @dataclass(frozen=True)
 class Size:
-    """Of one problem."""
+    """The size of a problem."""
 
     N: int = 1000
     V: int = 256
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measured(Size(**json.loads(options.one)), options.repeats)))
+        print(json.dumps(measure(Size(**json.loads(options.one)), options.repeats)))
         return
     rows: dict[str, str] = {}
     results: dict[str, Any] = {}
@@ -70,7 +70,9 @@ def main() -> None:
                 f"predict {last['predict']:7.2f} s, {last['peak_gb']:.2f} GB",
                 flush=True,
             )
-        exponents = {way: exponent([p[way] for p in points]) for way in ("fit", "predict", "peak_gb")}
+        exponents = {
+            quantity: exponent([p[quantity] for p in points]) for quantity in ("fit", "predict", "peak_gb")
+        }
         results[name] = {"points": points, "exponents": exponents, "expected": EXPECTED[name]}
         rows[name] = (
             f"fit {exponents['fit']:.2f}, expected {EXPECTED[name][0]};  "
@@ -81,32 +83,29 @@ def main() -> None:
 
 
 def exponent(values: list[float]) -> float:
-    """The slope of log₂ of the last three values, each of twice the size of the one before."""
+    """The slope of log₂ of the last three values, whose sizes double."""
     return float(np.polyfit(np.arange(3), np.log2(values[-3:]), 1)[0])
 
 
-def measured(size: Size, repeats: int) -> dict[str, float]:
-    """The best times of some repeats, and the peak memory of this process."""
+def measure(size: Size, repeats: int) -> dict[str, float]:
+    """The shortest times over some repeats, and the peak memory of this process."""
     from experiments.metrics import peak_memory
-    from gcgp import GCGPClassifier
-    from gcgp.weighting import Radial
+    from gcgp import Dirichlet, GCGPClassifier, Patch, PatchKernel, Radial, Runtime
 
     rng = np.random.default_rng(0)
     side = 1 << (size.V.bit_length() // 2)
     images = rng.random((size.N, size.V // side, side), dtype=np.float32)
     labels = np.arange(size.N) % size.C
     best = {"fit": np.inf, "predict": np.inf}
-    for _ in range(repeats + 1):  # the first time compiled loops are loaded
+    for _ in range(repeats + 1):  # the first one loads compiled loops
         model = GCGPClassifier(
             Radial(np.linspace(0, 3, size.D).tolist(), 0.5),
             n_inducing=size.M,
             inducing="random",
-            lengthscale=0.3,
-            variance=1e3,
-            alpha=1e-2,
-            position=False,
-            random_state=0,
-            progress=False,
+            kernel=PatchKernel(lengthscale=0.3, variance=1e3),
+            likelihood=Dirichlet(alpha=1e-2),
+            patch=Patch(position=False),
+            runtime=Runtime(progress=False),
         )
         start = time.perf_counter()
         model.fit(images, labels)

@@ -1,4 +1,4 @@
-"""What benchmarks share: options, timing that a noisy machine does not fool, and reports."""
+"""Command line, timing and reports that all benchmarks share."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import Any
 
 
 def command_line(description: str | None, *, mnist: bool = False) -> argparse.ArgumentParser:
-    """The options that all benchmarks have, and that for the folder of MNIST."""
+    """The options of all benchmarks and, with `mnist`, of those that need MNIST."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     if mnist:
-        parser.add_argument("--data", type=Path, metavar="FOLDER", help="of MNIST (default: GCGP_DATA)")
+        parser.add_argument(
+            "--data", type=Path, metavar="FOLDER", help="folder of MNIST (default: GCGP_DATA)"
+        )
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser
 
 
 def best_seconds(contestants: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The least time of each contestant over rounds in which each runs once, one after the other."""
+    """The shortest time of each contestant, over rounds in which each runs once."""
     best = dict.fromkeys(contestants, float("inf"))
     for run in contestants.values():
         run()
@@ -35,7 +37,7 @@ def best_seconds(contestants: dict[str, Callable[[], Any]], rounds: int) -> dict
 
 
 def report(title: str, rows: dict[str, str], results: dict[str, Any], path: Path | None) -> None:
-    """Print a table, and write the results as JSON if a path is given."""
+    """Print a table and, if a path is given, write the results as JSON."""
     width = max(map(len, rows))
     print(title)
     for name, value in rows.items():

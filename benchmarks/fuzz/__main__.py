@@ -2,11 +2,11 @@
 
     python -m benchmarks.fuzz --seconds 600 --json FILE
 
-A case is a mesh, model or cache file, an input to a constructor of `Signals`, or data, labels and options of
-`fit` and `predict`. It may be accepted, and then everything predicted is finite, the same for each signal
-alone, and the same after saving and loading; or it may be rejected by a clear ValueError or TypeError. All
-else is a failure: another exception, a message of a library, a RuntimeWarning, the end of the process, more
-than 5 seconds or more than 1 GB. Exit status 1 if there was any. To run one case again:
+A case is a mesh, model or cache file, an input to a constructor of `Signals`, or data, labels and
+parameters of `fit` and `predict`. If it is accepted, all predictions must be finite, the same for a signal
+alone, and the same after saving and loading. Or it is rejected by a clear ValueError or TypeError. Anything
+else is a failure: another exception, a message of a library, a RuntimeWarning, a crash, more than 5 seconds
+or more than 1 GB. The exit status is 1 if there was a failure. To repeat one case:
 
     python -m benchmarks.fuzz --only TARGET --case-seed N
 """
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", choices=list(TARGETS), metavar="TARGET", help=", ".join(TARGETS))
-    parser.add_argument("--case-seed", type=int, metavar="N", help="run this case of --only alone")
+    parser.add_argument("--case-seed", type=int, metavar="N", help="run only this case of --only")
     options = parser.parse_args()
     if options.case_seed is not None and options.only is None:
         parser.error("--case-seed needs --only TARGET")
@@ -46,7 +46,7 @@ def main() -> int:
         if options.case_seed is not None:
             cases, workers = iter([Case(options.only, options.case_seed)]), 1
         else:
-            cases, workers = drawn(options.seed, options.only), options.workers
+            cases, workers = draw_cases(options.seed, options.only), options.workers
         start = time.perf_counter()
         record = run(cases, Path(folder), workers, options.seconds)
     results = summary(record, options.seed, time.perf_counter() - start)
@@ -62,8 +62,8 @@ def main() -> int:
     return 1 if record.failures else 0
 
 
-def drawn(seed: int, only: str | None) -> Iterator[Case]:
-    """An endless series of cases, of one target or of all by their shares."""
+def draw_cases(seed: int, only: str | None) -> Iterator[Case]:
+    """An endless series of cases, of one target or of all in proportion to their shares."""
     rng = np.random.default_rng(seed)
     names = [only] if only else list(TARGETS)
     shares = np.array([TARGETS[name].share for name in names])
@@ -103,7 +103,7 @@ def run(
 
 
 def summary(record: Record, seed: int, seconds: float) -> dict[str, Any]:
-    """What is written as JSON."""
+    """The results for JSON."""
     return {
         "cases": record.cases,
         "failures": len(record.failures),

@@ -1,4 +1,4 @@
-"""Small valid data that cases start from."""
+"""Small valid data on which cases are based."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.fuzz.draws import Draw
-from gcgp import GCGPClassifier, GCGPRegressor, Mesh, Signals
+from gcgp import Dirichlet, Gaussian, GCGPClassifier, GCGPRegressor, Mesh, Signals
 
 FIXED: dict[str, Any] = {
-    "lengthscale": 1.0,
-    "variance": 1.0,
-    "position": False,
+    "kernel__lengthscale": 1.0,
+    "kernel__variance": 1.0,
+    "patch__position": False,
     "n_inducing": 5,
-    "progress": False,
+    "runtime__progress": False,
 }
-"""Options with which a fit chooses next to nothing, and takes some milliseconds."""
+"""Parameters with which a fit searches almost nothing and takes some milliseconds."""
 OCTAHEDRON = np.concatenate([np.eye(3), -np.eye(3)])
 FACES = np.array(
     [(0, 1, 2), (1, 3, 2), (3, 4, 2), (4, 0, 2), (1, 0, 5), (3, 1, 5), (4, 3, 5), (0, 4, 5)], dtype=np.int64
@@ -57,7 +57,7 @@ def graphs(rng: np.random.Generator, count: int = 6, channels: int = 1) -> list[
 
 
 def graph_signals(items: list[GraphArrays], lengths: bool, coordinates: bool) -> Signals:
-    """Signals on graphs, with lengths and coordinates or without."""
+    """Signals on graphs, optionally with lengths and coordinates."""
     return Signals.from_graphs(
         [item.values for item in items],
         [item.edges for item in items],
@@ -67,7 +67,7 @@ def graph_signals(items: list[GraphArrays], lengths: bool, coordinates: bool) ->
 
 
 def octahedra(rng: np.random.Generator, count: int = 6) -> list[Mesh]:
-    """Stretched octahedra, from a few shapes so that their charts are in the cache."""
+    """Stretched octahedra of a few shapes, so that their charts are in the cache."""
     stretched = OCTAHEDRON * np.random.default_rng(1).uniform(0.5, 2, (8, 1, 3))
     return [Mesh(stretched[n], FACES) for n in rng.integers(0, 8, count)]
 
@@ -86,12 +86,23 @@ def valid_signals(kind: str, rng: np.random.Generator, count: int = 6) -> Signal
 
 @cache
 def fitted(kind: str, regression: bool) -> Any:
-    """A model of one kind of signals; the same in every process."""
+    """A fitted model of one kind of signals; the same in every process."""
     rng = np.random.default_rng(2)
     signals = valid_signals(kind, rng, 8)
-    if regression:
-        return GCGPRegressor(noise=0.1, **FIXED).fit(signals, rng.normal(size=8))
-    return GCGPClassifier(alpha=0.01, **FIXED).fit(signals, ["a", "b"] * 4)
+    labels: Any = rng.normal(size=8) if regression else ["a", "b"] * 4
+    return estimator(regression, likelihood=fixed_likelihood(regression, 0.1 if regression else 0.01)).fit(
+        signals, labels
+    )
+
+
+def fixed_likelihood(regression: bool, value: Any = 0.01) -> Gaussian | Dirichlet:
+    """A likelihood with a fixed parameter."""
+    return Gaussian(noise=value) if regression else Dirichlet(alpha=value)
+
+
+def estimator(regression: bool, **parameters: Any) -> Any:
+    """An estimator with the fixed parameters, except those that are given."""
+    return (GCGPRegressor() if regression else GCGPClassifier()).set_params(**FIXED | parameters)
 
 
 def any_signals(draw: Draw, count: int = 6) -> Signals:

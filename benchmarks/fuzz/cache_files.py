@@ -1,4 +1,4 @@
-"""Cases: files of the chart cache that are damaged, or hold other arrays under a valid checksum."""
+"""Cases: files of the chart cache that are damaged, or contain other arrays with a valid checksum."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ USES: dict[str, Callable[[], list[np.ndarray]]] = {
 
 @cache
 def _prepared(use: str, folder: Path) -> tuple[Path, list[np.ndarray]]:
-    """A cache folder that a use has filled, and what the use gave."""
-    bases.fitted("meshes", False)  # its training charts are not in the folder, whatever ran before
+    """A cache folder filled by a use, and the result of the use."""
+    bases.fitted("meshes", False)  # so that its training charts are never in the folder
     filled = folder / f"filled-{use}"
     return filled, _with_cache(filled, USES[use])
 
@@ -99,7 +99,7 @@ ARRAYS: dict[str, Change] = {
 
 
 def _rewritten(draw: Draw, path: Path) -> bool:
-    """Other arrays with a valid checksum: True, as they may be accepted without a warning."""
+    """Other arrays with a valid checksum; True, because they may be accepted without a warning."""
     arrays = dict(read_arrays(path, path.stem))
     name = draw.value("array", list(arrays))
     changed = draw.apply("change", ARRAYS, arrays[name])
@@ -109,7 +109,7 @@ def _rewritten(draw: Draw, path: Path) -> bool:
         arrays[name] = np.asarray(changed)
         with np.errstate(all="ignore"):
             write_arrays(path, path.stem if draw.chance(0.9) else "other", arrays)
-    except (ValueError, TypeError, RuntimeError):  # a cache file cannot hold such an array
+    except (ValueError, TypeError, RuntimeError):  # a cache file cannot contain such an array
         path.write_bytes(b"")
     return True
 
@@ -145,7 +145,7 @@ def _other_thing(draw: Draw, path: Path) -> bool:
         os.mkfifo(path)
     else:
         path.write_bytes(b"gcgp\0\0\0\x01" + bytes(8) + (2**62).to_bytes(8, "little"))
-    return thing == "dangling link"  # as if there was no file
+    return thing == "dangling link"  # the same as a missing file
 
 
 DAMAGE: dict[str, Callable[[Draw, Path], bool]] = {
@@ -159,26 +159,26 @@ DAMAGE: dict[str, Callable[[Draw, Path], bool]] = {
 
 
 def cache_files(draw: Draw, folder: Path) -> Run:
-    """A cache of which one file is damaged: results are the same, or of plausible arrays and finite."""
+    """A cache with one damaged file: results are the same or, if its arrays are plausible, finite."""
     use = draw.value("use", list(USES))
     filled, expected = _prepared(use, folder)
-    own = folder / "case-cache"
-    shutil.rmtree(own, ignore_errors=True)
-    shutil.copytree(filled, own)
-    path = draw.one_of(sorted(own.glob("*" + ENDING)))
+    copied = folder / "case-cache"
+    shutil.rmtree(copied, ignore_errors=True)
+    shutil.copytree(filled, copied)
+    path = draw.one_of(sorted(copied.glob("*" + ENDING)))
     plausible = draw.named("damage", DAMAGE)(draw, path)
 
     def run() -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            results = _with_cache(own, USES[use])
+            results = _with_cache(copied, USES[use])
         for warning in caught:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         for values in results:
             check_finite(use, values)
         same = all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True))
         check(same or plausible, f"{use} changed with a damaged file")
-        told = any("cache" in str(warning.message) for warning in caught)
-        check(told or plausible, "no warning of a damaged file")
+        warned = any("cache" in str(warning.message) for warning in caught)
+        check(warned or plausible, "no warning about a damaged file")
 
     return run

@@ -1,4 +1,4 @@
-"""Random choices that are written down, so that a failing case can be described."""
+"""Random choices that are recorded, so that a failing case can be described."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class Draw:
-    """A random generator and notes of what was drawn."""
+    """A random generator that records what it draws."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
-        """Write something down, shortened."""
+        """Record a text, shortened."""
         self.notes.append(text if len(text) <= 160 else text[:157] + "...")
 
     def chance(self, probability: float) -> bool:
@@ -30,23 +30,23 @@ class Draw:
         return int(self.rng.integers(low, high + 1))
 
     def one_of(self, items: Sequence[T]) -> T:
-        """An item, not written down."""
+        """An item, not recorded."""
         return items[self.integer(0, len(items) - 1)]
 
     def value(self, name: str, items: Sequence[T]) -> T:
-        """An item, written down by its representation."""
+        """An item, recorded by its representation."""
         item = self.one_of(items)
         self.note(f"{name}={item!r}")
         return item
 
     def named(self, name: str, items: Mapping[str, T]) -> T:
-        """An item, written down by its key."""
+        """An item, recorded by its key."""
         key = self.one_of(list(items))
         self.note(f"{name}: {key}")
         return items[key]
 
     def apply(self, name: str, changes: Mapping[str, Callable[[Draw, Any], Any]], item: Any) -> Any:
-        """The item after one of the changes."""
+        """The item after a random change."""
         return self.named(name, changes)(self, item)
 
     @property

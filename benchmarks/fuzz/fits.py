@@ -16,8 +16,23 @@ from benchmarks.fuzz.draws import Draw
 from benchmarks.fuzz.inputs import hostile_graph
 from benchmarks.fuzz.predictions import check_predictions
 from benchmarks.fuzz.values import INF, LABELS, NAN, SCALES, SPECIAL, hostile, scaled_only
-from gcgp import GCGPClassifier, GCGPRegressor, Mesh, Signals
-from gcgp.weighting import Anisotropic, Box, GaussianMixture, GeodesicPolar, Polar, Radial
+from gcgp import (
+    SVGP,
+    Anchored,
+    Anisotropic,
+    Box,
+    GaussianMixture,
+    GCGPClassifier,
+    GCGPRegressor,
+    GeodesicPolar,
+    Learn,
+    Mesh,
+    NaturalGradient,
+    Polar,
+    Radial,
+    Runtime,
+    Signals,
+)
 
 Run = Callable[[], None]
 TARGETS: dict[str, Callable[[Draw, int], Any]] = {
@@ -38,7 +53,7 @@ NUMBERS: tuple[Any, ...] = (
     *(NAN, INF, None, "x", True, [1.0], 10**400),
 )
 WEIGHTINGS: dict[str, Callable[[], Any]] = {
-    **{repr(name): partial(str, name) for name in ("auto", "polar", "diffusion", "mixture", "anisotropic")},
+    **{repr(name): partial(str, name) for name in ("auto", "polar", "radial", "mixture", "anisotropic")},
     "box": lambda: Box(3),
     "wide box": lambda: Box(9, inside=False),
     "polar": lambda: Polar([1.0, 2.0], 4),
@@ -70,69 +85,81 @@ KERNELS: dict[str, Callable[[], Any]] = {
     "active columns": lambda: RBFKernel(active_dims=[0, 1000]),
     "class": lambda: RBFKernel,
 }
-OPTIONS: dict[str, tuple[Any, ...]] = {
-    "lengthscale": NUMBERS,
-    "variance": NUMBERS,
-    "position": (*NUMBERS, False),
+PARAMETERS: dict[str, tuple[Any, ...]] = {
     "chart": ("auto", "path", "euclidean", "geodesic", "logmap", "x", None, 3),
-    "bin_counts": (True, False, "auto", 1, "x", None, [1]),
-    "area_weighted": (True, False, "auto", "x", 0.5),
-    "pool_rotations": (True, False, "auto", "x", np.zeros(2)),
+    "patch": ("auto", "x", None, 3),
+    "patch__position": (*NUMBERS, False),
+    "patch__bin_counts": (True, False, "auto", 1, "x", None, [1]),
+    "patch__area_weighted": (True, False, "auto", "x", 0.5),
+    "kernel__lengthscale": NUMBERS,
+    "kernel__variance": NUMBERS,
+    "kernel__rotation_average": (True, False, "auto", "x", np.zeros(2)),
     "aggregate": ("mean", "sum", "x", None, [], np.zeros(3)),
-    "vertex_weights": (None, [1.0] * 16, np.zeros(16), [NAN] * 16, [-1.0] * 16, [1e300] * 16, "x", [1.0], 3),
+    "aggregate__vertex_weights": (
+        *(None, [1.0] * 16, np.zeros(16), [NAN] * 16, [-1.0] * 16, [1e300] * 16, "x", [1.0], 3),
+    ),
     "n_inducing": (1, 5, 100, 10**6, 0, -1, 2.5, "x", None, True, 10**30),
     "inducing": ("k-means++", "random", "greedy", "x", None),
-    "learn": (True, "lengthscale", ["lengthscale", "variance"], "x", 3, None, ["inducing"], [], {"a": 1}),
-    "objective": ("auto", "leave-one-out", "bound", "x", None),
-    "optimizer": ("l-bfgs", "adam", "paper", "x", None),
-    "max_iter": (1, 3, 0, -1, 1.5, None, "x", 10**30),
-    "inference": ("closed-form", "refined", "variational", "x", None),
-    "batch_size": (1, 3, 0, 10**9, None),
-    "learning_rate": (1e-3, 1e3, 0, NAN, "auto", None, 1e300),
-    "dtype": ("float32", "float64", "auto", "float16", None, np.float32, []),
-    "memory_limit": (1, 1000, "1 KB", "10 GB", "x", 0, -1, None, NAN, 1e9, "1e400 GB", [], 10**30),
-    "device": ("cpu", "cuda", "x", None, 3, "meta"),
+    "learn": (
+        *(True, "lengthscale", ["lengthscale", "variance"], "x", 3, None, ["inducing"], [], {"a": 1}),
+        *(Learn(max_iter=number) for number in (1, 3, 0, -1, 1.5, None, "x", 10**30)),
+        *(Learn(objective=name, max_iter=2) for name in ("leave-one-out", "bound", "x", None)),
+        *(Learn(optimizer=name, max_iter=2) for name in ("adam", "x", None)),
+    ),
+    "inference": (
+        *("closed-form", "refined", "natural-gradient", SVGP(epochs=3), "x", None),
+        *(NaturalGradient(objective=name) for name in ("bound", "x", None)),
+        *(SVGP(batch_size=number, epochs=3) for number in (1, 3, 0, 10**9, None)),
+        *(SVGP(learning_rate=number, epochs=3) for number in (1e3, 0, NAN, "auto", None, 1e300)),
+        *(SVGP(epochs=number) for number in (1, 0, -1, 1.5, None, "x")),
+    ),
+    "inference__batch_size": (1, None),
+    "runtime": (None, Runtime(), "x", 3),
+    "runtime__dtype": ("float32", "float64", "auto", "float16", None, np.float32, []),
+    "runtime__memory_limit": (
+        *(1, 1000, "1 KB", "10 GB", "x", 0, -1, None, NAN, 1e9, "1e400 GB", [], 10**30),
+    ),
+    "runtime__device": ("cpu", "cuda", "x", None, 3, "meta"),
+    "runtime__checkpoint": (None, "/dev/null/x", 3, b"\xff", "\0"),
     "random_state": (0, None, 1, -1, "x", 2**32, np.random.RandomState(0), 1.5),
-    "checkpoint": (None, "/dev/null/x", 3, b"\xff", "\0"),
-    "verbose": (False, None),
 }
-LEARNING = {"max_iter": 2, "n_inducing": 4}
 
 
-def chosen_options(draw: Draw, regression: bool, count: int) -> dict[str, Any]:
-    """Fixed options, some of which are changed."""
-    options: dict[str, Any] = dict(bases.FIXED) | {"max_iter": 3}
-    likelihood = "noise" if regression else "alpha"
-    options[likelihood] = 0.01
-    choices = OPTIONS | {likelihood: NUMBERS}
-    if not regression:
-        choices["likelihood"] = ("auto", "softmax", "robust-max", "anchored", "x", None)
+def choose_parameters(draw: Draw, regression: bool, count: int) -> dict[str, Any]:
+    """The fixed parameters, some of which are changed."""
+    parameters: dict[str, Any] = dict(bases.FIXED)
+    likelihood = partial(bases.fixed_likelihood, regression)
+    parameters["likelihood"] = likelihood()
+    choices = PARAMETERS | {
+        "likelihood": ("auto", *map(likelihood, NUMBERS), "softmax", "robust-max", Anchored(), "x", None)
+    }
     for _ in range(count):
         name = draw.one_of([*choices, "weighting", "kernel", "weighting", "kernel"])
-        if name == "weighting":
-            options[name] = draw.named(name, WEIGHTINGS)
-        elif name == "kernel":
-            options[name] = draw.named(name, KERNELS)
+        if name in CONSTRUCTED:
+            parameters[name] = draw.named(name, CONSTRUCTED[name])
         else:
-            options[name] = draw.value(name, choices[name])
-    if options.get("learn") or options.get("inference") not in (None, "closed-form"):
-        options = LEARNING | {
-            key: value for key, value in options.items() if key not in LEARNING or value != 3
-        }
-    return options
+            parameters[name] = draw.value(name, choices[name])
+    if "inference" in parameters and draw.chance(0.7):
+        parameters["likelihood"] = "auto"
+    if parameters.get("learn") is True:
+        parameters["learn"] = Learn(max_iter=2)
+    return parameters
 
 
-def built(options: dict[str, Any], regression: bool) -> Any:
-    """The estimator; weightings and kernels are made here, because their constructors check options too."""
+CONSTRUCTED = {"weighting": WEIGHTINGS, "kernel": KERNELS}
+
+
+def build(parameters: dict[str, Any], regression: bool) -> Any:
+    """The estimator; weightings and kernels are built here, because their constructors validate too."""
     ready = {
-        name: value() if name in ("weighting", "kernel") and callable(value) else value
-        for name, value in options.items()
+        name: value() if name in CONSTRUCTED and callable(value) else value
+        for name, value in parameters.items()
     }
-    return GCGPRegressor(**ready) if regression else GCGPClassifier(**ready)
+    return (GCGPRegressor() if regression else GCGPClassifier()).set_params(**ready)
 
 
 def changed_values(draw: Draw, signals: Signals, probability: float) -> Signals:
-    """Signals with hostile but finite values, past the constructors' checks where these allow it."""
+    """Signals with hostile but finite values."""
     values = scaled_only(draw, "values", signals.values, probability)
     if np.isfinite(values).all():
         return replace(signals, values=np.ascontiguousarray(values, dtype=signals.values.dtype))
@@ -140,7 +167,7 @@ def changed_values(draw: Draw, signals: Signals, probability: float) -> Signals:
 
 
 def _data(draw: Draw, kind: str, count: int) -> Any:
-    """X of a fit: signals with hostile values, or something to be read first."""
+    """X of a fit: signals with hostile values, hostile images, or a function that builds signals."""
     if kind == "images":
         return hostile(draw, "images", bases.images(draw.rng, count), 0.7)
     if kind == "meshes" and draw.chance(0.4):
@@ -155,7 +182,7 @@ def _data(draw: Draw, kind: str, count: int) -> Any:
     return changed_values(draw, bases.valid_signals(kind, draw.rng, count), 0.7)
 
 
-def _fit_case(draw: Draw, folder: Path, options: dict[str, Any] | None, changes: int) -> Run:
+def _fit_case(draw: Draw, folder: Path, parameters: dict[str, Any] | None, changes: int) -> Run:
     regression = draw.chance(0.4)
     kind = draw.value("kind", bases.KINDS)
     count = draw.value("signals", (6, 6, 6, 2, 3, 1))
@@ -167,13 +194,13 @@ def _fit_case(draw: Draw, folder: Path, options: dict[str, Any] | None, changes:
         y = y[:count]
     else:
         y = draw.named("y", TARGETS if regression else LABELS)(draw, count)
-    if options is None:
-        options = chosen_options(draw, regression, changes)
+    if parameters is None:
+        parameters = choose_parameters(draw, regression, changes)
     save = draw.chance(0.2)
 
     def run() -> None:
         X = data() if callable(data) else data
-        model = built(options, regression).fit(X, y)
+        model = build(parameters, regression).fit(X, y)
         check_predictions(model, X, alone=True, saved_in=folder if save else None)
 
     return run
@@ -181,17 +208,17 @@ def _fit_case(draw: Draw, folder: Path, options: dict[str, Any] | None, changes:
 
 def fits(draw: Draw, folder: Path) -> Run:
     """Hostile data, fixed hyperparameters."""
-    return _fit_case(draw, folder, None, draw.value("options changed", (0, 0, 1)))
+    return _fit_case(draw, folder, None, draw.value("parameters changed", (0, 0, 1)))
 
 
 def options(draw: Draw, folder: Path) -> Run:
-    """Hostile options, mostly valid data."""
-    return _fit_case(draw, folder, None, draw.value("options changed", (1, 1, 2, 3)))
+    """Hostile parameters, mostly valid data."""
+    return _fit_case(draw, folder, None, draw.value("parameters changed", (1, 1, 2, 3)))
 
 
 def default_fits(draw: Draw, folder: Path) -> Run:
-    """Hostile data, all options at their defaults."""
-    return _fit_case(draw, folder, {"progress": False}, 0)
+    """Hostile data, default parameters."""
+    return _fit_case(draw, folder, {"runtime__progress": False}, 0)
 
 
 def predictions(draw: Draw, folder: Path) -> Run:

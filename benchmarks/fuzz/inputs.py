@@ -20,15 +20,15 @@ from benchmarks.fuzz.draws import Draw
 from benchmarks.fuzz.judging import check, check_finite
 from benchmarks.fuzz.values import NAN, Change, hostile, scaled_only
 from gcgp import GeometryVectors, Mesh, Signals
+from gcgp.domain import as_signals
 from gcgp.domain.base import Chart
-from gcgp.estimators.validation import as_signals
 from gcgp.mesh.spectrum import laplace_beltrami
 
 Run = Callable[[], None]
 
 
 def check_signals(signals: Signals, charted: bool = True) -> None:
-    """Consistent arrays of finite numbers, that can be cut, joined and charted."""
+    """Check that signals have consistent, finite arrays, and can be split, joined and charted."""
     check(signals.values.ndim == 2 and signals.values.dtype.kind == "f", f"values are {signals.values.dtype}")
     check_finite("values", signals.values)
     check(int(signals.offsets[-1]) == len(signals.values), "offsets do not end at the number of values")
@@ -42,8 +42,8 @@ def check_signals(signals: Signals, charted: bool = True) -> None:
 
 
 def check_chart(chart: Chart, vertices: int) -> None:
-    """Neighbors that exist, at finite distances."""
-    check(len(chart.row_offsets) == vertices + 1, "row_offsets of another number of vertices")
+    """Check that neighbors exist and have finite distances."""
+    check(len(chart.row_offsets) == vertices + 1, "row_offsets for another number of vertices")
     if len(chart.neighbors):
         low, high = int(chart.neighbors.min()), int(chart.neighbors.max())
         check(low >= 0 and high < vertices, f"neighbors from {low} to {high} of {vertices} vertices")
@@ -91,7 +91,7 @@ EDGES: dict[str, Change] = {
 
 
 def hostile_graph(draw: Draw, item: bases.GraphArrays) -> bases.GraphArrays:
-    """A graph of which one field or two are changed."""
+    """A graph with one or two changed fields."""
     fields = item._asdict()
     names = draw.rng.permutation(list(fields))[: draw.integer(1, 2)]
     for name in names.tolist():
@@ -103,7 +103,7 @@ def hostile_graph(draw: Draw, item: bases.GraphArrays) -> bases.GraphArrays:
 
 
 def graph_inputs(draw: Draw, folder: Path) -> Run:
-    """Graphs of which one is hostile, or one graph for all signals."""
+    """Graphs, one of which is hostile, or one hostile graph for all signals."""
     vertices, channels = draw.value("vertices", (1, 2, 5)), draw.value("channels", (1, 2))
     lengths, coordinates = draw.chance(0.5), draw.chance(0.5)
     draw.note(f"lengths={lengths}, coordinates={coordinates}")
@@ -213,7 +213,7 @@ def pyg_inputs(draw: Draw, folder: Path) -> Run:
             try:
                 batch = Batch.from_data_list(items)
                 data = batch if wrap == "batch" else DataLoader(items, 2, shuffle=wrap == "shuffled")
-            except Exception:  # PyTorch Geometric cannot join these graphs
+            except Exception:  # PyTorch Geometric cannot batch these graphs
                 data = items
         data = items[1] if wrap == "one" else [*items, 3] if wrap == "mixed" else data
         check_signals(as_signals(data) if wrap == "X" else Signals.from_pyg(data, lengths))
@@ -275,7 +275,7 @@ def networkx_inputs(draw: Draw, folder: Path) -> Run:
 
 
 def container_inputs(draw: Draw, folder: Path) -> Run:
-    """Anything as X: what is no set of signals names the right constructor."""
+    """Any object as X."""
     rng = draw.rng
     mesh = Mesh(bases.OCTAHEDRON, bases.FACES)
     image = rng.normal(size=(4, 4))

@@ -1,4 +1,4 @@
-"""What counts as a failure of a case."""
+"""Decision whether a case is a failure."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ UNCLEAR = [
         r"overflow encountered|python int too large",
     )
 ]
-"""Messages of libraries, not of gcgp: they do not say which of the user's items is wrong."""
+"""Messages of libraries instead of gcgp, which do not name the wrong item of the input."""
 BAD_WARNINGS = (RuntimeWarning, DeprecationWarning, FutureWarning, PendingDeprecationWarning)
 MAX_MESSAGE = 2_000
 
 
 class Violation(AssertionError):
-    """A result that must not be."""
+    """A wrong result."""
 
 
 class Outcome(NamedTuple):
-    """`kind` is "accepted", "rejected" or the sort of failure; `detail` says more about a failure."""
+    """`kind` is "accepted", "rejected" or the kind of failure, which `detail` explains."""
 
     kind: str
     detail: str = ""
@@ -90,19 +90,19 @@ def judge(run: Callable[[], Any]) -> Outcome:
         except Exception as error:
             outcome = Outcome("exception", _trace(error))
     for warning in caught:
-        own = warning.category.__module__.startswith("gcgp")
-        if not outcome.failed and not own and issubclass(warning.category, BAD_WARNINGS):
-            place = f"{warning.filename.rpartition('/')[2]}:{warning.lineno}"
-            outcome = Outcome("warning", f"{warning.category.__name__} at {place}: {warning.message}")
+        from_gcgp = warning.category.__module__.startswith("gcgp")
+        if not outcome.failed and not from_gcgp and issubclass(warning.category, BAD_WARNINGS):
+            location = f"{warning.filename.rpartition('/')[2]}:{warning.lineno}"
+            outcome = Outcome("warning", f"{warning.category.__name__} at {location}: {warning.message}")
     return outcome
 
 
 def _rejection(error: Exception) -> Outcome:
     message = str(error)
     exact = type(error) in (ValueError, TypeError) or type(error).__module__.startswith(("gcgp", "sklearn"))
-    own = re.sub(r" \(.*\)", "", message, flags=re.DOTALL)  # a library's reason may follow in parentheses
+    text = re.sub(r" \(.*\)", "", message, flags=re.DOTALL)  # a library's reason may follow in parentheses
     foreign = not type(error).__module__.startswith("gcgp")
-    unclear = foreign and any(pattern.search(own) for pattern in UNCLEAR)
+    unclear = foreign and any(pattern.search(text) for pattern in UNCLEAR)
     if not exact or not message.strip() or unclear or len(message) > MAX_MESSAGE:
         return Outcome("unclear error", _trace(error))
     return Outcome("rejected")

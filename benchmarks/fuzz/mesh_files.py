@@ -1,4 +1,4 @@
-"""Cases: mesh files of every format and variant, damaged at random or with care."""
+"""Cases: mesh files of every format and variant, damaged in various ways."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def ply(draw: Draw) -> bytes:
     kinds = {"uchar": "B", "int": "i", "uint": "I", "short": "h"}
     count, index = draw.value("list", ("uchar", "int", "uint")), draw.value("index", ("int", "uint", "short"))
     header = (
-        f"ply\nformat {encoding} 1.0\ncomment made by hand\nelement vertex 6\nproperty float x\n"
+        f"ply\nformat {encoding} 1.0\ncomment test\nelement vertex 6\nproperty float x\n"
         f"property float y\nproperty float z\nproperty uchar red\nelement face 8\n"
         f"property list {count} {index} vertex_indices\nelement other 1\nproperty list uchar float a\n"
         "end_header\n"
@@ -162,7 +162,7 @@ def _without_one(draw: Draw, items: list[bytes]) -> list[bytes]:
 
 
 def mesh_files(draw: Draw, folder: Path) -> Run:
-    """A file that is read, or named in one ValueError."""
+    """A file that is read, or rejected by a ValueError that contains its path."""
     ending = draw.value("format", list(FORMATS))
     content = FORMATS[ending](draw)
     for _ in range(draw.integer(0, 3)):
@@ -183,9 +183,9 @@ def mesh_files(draw: Draw, folder: Path) -> Run:
 
 
 def check_mesh(mesh: Mesh, size: int) -> None:
-    """No more faces than the file has room for, all of vertices that exist."""
+    """Check that faces are not more than the file can contain, and refer to existing vertices."""
     check(0 < len(mesh.faces) <= size, f"{len(mesh.faces)} faces from {size} bytes")
     check(int(mesh.faces.min()) >= 0 and int(mesh.faces.max()) < len(mesh.vertices), "faces out of range")
     check_finite("vertices", mesh.vertices)
-    check_finite("area_weighted", np.asarray(mesh.vertex_areas))
+    check_finite("areas", np.asarray(mesh.vertex_areas))
     repr(mesh.report())

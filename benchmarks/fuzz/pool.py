@@ -1,4 +1,4 @@
-"""Worker processes that are watched: a case that ends its process, or takes too long, is a failure."""
+"""Worker processes under supervision: a case that crashes its process, or takes too long, is a failure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Any
 
 CASE_SECONDS = 5.0
 START_SECONDS = 300.0
-"""Until a worker is ready, or the loops are compiled."""
+"""Until a worker is ready, including compilation."""
 MAX_GB = 1.0
 COMMAND = ["-m", "benchmarks.fuzz.worker"]
-"""What Python runs in a worker, before the folder."""
+"""Arguments of Python in a worker; the folder follows."""
 ROOT = Path(__file__).parents[2]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 
@@ -34,7 +34,7 @@ class Case:
 
 @dataclass
 class Record:
-    """What has been seen so far."""
+    """Outcomes so far."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Record:
 
     @property
     def cases(self) -> int:
-        """Cases that have ended."""
+        """Number of finished cases."""
         return sum(sum(counter.values()) for counter in self.counts.values())
 
     def add(self, case: Case, answer: dict[str, Any]) -> None:
@@ -56,8 +56,8 @@ class Record:
             self.failures.append({"target": case.target, "case_seed": case.seed, **shown})
 
 
-def started(folder: Path, requests: int) -> subprocess.Popen[bytes]:
-    """A worker's process; `requests` is its standard input."""
+def start_process(folder: Path, requests: int) -> subprocess.Popen[bytes]:
+    """Start the process of a worker; `requests` is its stdin."""
     cache = folder / "cache"
     environment = os.environ | ONE_THREAD | {"OMP_WAIT_POLICY": "passive", "GCGP_CACHE": str(cache)}
     return subprocess.Popen(
@@ -71,12 +71,12 @@ def started(folder: Path, requests: int) -> subprocess.Popen[bytes]:
 
 
 def compile_loops(folder: Path) -> None:
-    """Start a worker without any case, so that Numba's loops are compiled and kept on disk.
+    """Start a worker without any case, so that the loops of Numba are compiled and cached on disk.
 
-    Compiling them takes more memory than any case. A process that finds them there does without.
+    Compilation takes more memory than any case, and would count in the peak memory of a worker.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with started(folder, subprocess.DEVNULL) as process:
+    with start_process(folder, subprocess.DEVNULL) as process:
         try:
             process.communicate(timeout=START_SECONDS)
         except subprocess.TimeoutExpired:
@@ -85,7 +85,7 @@ def compile_loops(folder: Path) -> None:
 
 
 class Worker:
-    """One process, and the case that it runs."""
+    """One process and its current case."""
 
     def __init__(self, folder: Path, case_seconds: float = CASE_SECONDS) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,13 +95,13 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process; it is busy until it says that it is ready."""
-        self.process = started(self.folder, subprocess.PIPE)
+        """Start the process; it is busy until it reports that it is ready."""
+        self.process = start_process(self.folder, subprocess.PIPE)
         self.unread = b""
         self.case, self.deadline = None, time.monotonic() + START_SECONDS
 
     def send(self, case: Case) -> None:
-        """Announce and start a case."""
+        """Send a case to the process."""
         assert self.process.stdin is not None
         self.case, self.description = case, ""
         self.deadline = time.monotonic() + self.case_seconds
@@ -109,7 +109,7 @@ class Worker:
         self.process.stdin.flush()
 
     def answers(self) -> list[dict[str, Any]]:
-        """The whole lines that the process has written, or how it ended."""
+        """The complete lines that the process has written, or a crash if it ended."""
         assert self.process.stdout is not None
         content = os.read(self.process.stdout.fileno(), 1 << 20)
         if not content:
@@ -127,22 +127,22 @@ class Worker:
 
 
 def run_all(cases: Iterator[Case], workers: list[Worker], record: Record) -> Iterator[None]:
-    """Run cases until there are none; yields after every answer, and at least once a second."""
+    """Run all cases; yields after every answer and several times per second."""
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             selector.register(worker.process.stdout, selectors.EVENT_READ, worker)  # type: ignore[arg-type]
         while selector.get_map():
             for key, _ in selector.select(timeout=0.2):
                 for answer in key.data.answers():
-                    _answered(key.data, answer, cases, selector, record)
+                    _handle_answer(key.data, answer, cases, selector, record)
             for key in list(selector.get_map().values()):
                 if time.monotonic() > key.data.deadline:
                     answer = {"kind": "hang", "detail": f"still running after {key.data.case_seconds:g} s"}
-                    _ended(key.data, answer, selector, record)
+                    _restart(key.data, answer, selector, record)
             yield
 
 
-def _answered(
+def _handle_answer(
     worker: Worker,
     answer: dict[str, Any],
     cases: Iterator[Case],
@@ -150,16 +150,19 @@ def _answered(
     record: Record,
 ) -> None:
     if answer["kind"] == "crash":
-        _ended(worker, answer, selector, record)
+        _restart(worker, answer, selector, record)
         return
     if answer["kind"] == "announcement":
         worker.description = answer["description"]
         return
     if worker.case is not None:
         if answer["peak_gb"] > MAX_GB and answer["kind"] in ("accepted", "rejected"):
-            answer |= {"kind": "memory", "detail": f"the process held {answer['peak_gb']:.2f} GB"}
+            answer |= {
+                "kind": "memory",
+                "detail": f"peak memory {answer['peak_gb']:.2f} GB",
+            }
         if answer["peak_gb"] > MAX_GB:
-            _ended(worker, answer, selector, record)
+            _restart(worker, answer, selector, record)
             return
         record.add(worker.case, answer)
     record.peak_gb = max(record.peak_gb, answer["peak_gb"])
@@ -171,8 +174,10 @@ def _answered(
     worker.send(following)
 
 
-def _ended(worker: Worker, answer: dict[str, Any], selector: selectors.BaseSelector, record: Record) -> None:
-    """Record the failure of a worker's case, and start its process again."""
+def _restart(
+    worker: Worker, answer: dict[str, Any], selector: selectors.BaseSelector, record: Record
+) -> None:
+    """Record the failure of a worker's case, and restart its process."""
     selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
     case = worker.case
     worker.stop()

@@ -1,4 +1,4 @@
-"""What must hold for the predictions of any fitted model."""
+"""Properties of the predictions of any fitted model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import gcgp
 from benchmarks.fuzz.judging import check, check_close, check_finite
 from gcgp import Signals
-from gcgp.estimators.validation import as_signals
+from gcgp.domain import as_signals
 
 
 def outputs(model: Any, data: Any) -> dict[str, np.ndarray]:
-    """Everything that a model predicts."""
+    """All predictions of a model."""
     mean, std = model.predict_latent(data, return_std=True)
     results = {"latent mean": mean, "latent standard deviation": std}
     if hasattr(model, "predict_proba"):
@@ -25,7 +25,7 @@ def outputs(model: Any, data: Any) -> dict[str, np.ndarray]:
 
 
 def check_predictions(model: Any, data: Any, *, alone: bool = True, saved_in: Path | None = None) -> None:
-    """Finite results; the same for a signal alone, and from a model that was saved and loaded."""
+    """Predictions are finite, and the same for a signal alone and for a model that was saved and loaded."""
     signals: Signals = as_signals(data)
     results = outputs(model, signals)
     for name, values in results.items():
@@ -42,7 +42,7 @@ def check_predictions(model: Any, data: Any, *, alone: bool = True, saved_in: Pa
         n = len(signals) // 2
         for name, values in outputs(model, signals[n : n + 1]).items():
             scale = 1.0 if name == "probabilities" else max(1.0, float(np.abs(values).max()))
-            # A standard deviation is the root of a difference of variances, which loses digits.
+            # A standard deviation is the root of a difference of variances, which loses precision.
             tolerance = 2e-4 if name.endswith("standard deviation") else 1e-5
             check_close(f"{name} of signal {n} alone", values[0], results[name][n], tolerance * scale)
     if saved_in is not None:

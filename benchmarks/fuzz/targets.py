@@ -1,4 +1,4 @@
-"""All targets: each makes a case from random draws and a folder to write to."""
+"""All targets: functions that build a case from random draws and a folder to write to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Make = Callable[[Draw, Path], Callable[[], None]]
 
 
 class Target(NamedTuple):
-    """How cases are made, and how many of a hundred are of this target."""
+    """How cases are built, and the percentage of cases of this target."""
 
     make: Make
     share: float
@@ -41,7 +41,7 @@ TARGETS = {
 
 
 class Result(NamedTuple):
-    """The outcome of a case and what it consisted of."""
+    """The outcome of a case and its description."""
 
     outcome: Outcome
     description: str
@@ -50,7 +50,7 @@ class Result(NamedTuple):
 def run_case(
     target: str, seed: int, folder: Path, announce: Callable[[str], None] = lambda description: None
 ) -> Result:
-    """Make one case, announce its description, and run it."""
+    """Build a case, announce its description, and run it."""
     draw = Draw(np.random.default_rng([zlib.crc32(target.encode()), seed]))
     try:
         run = TARGETS[target].make(draw, folder)

@@ -1,4 +1,4 @@
-"""Numbers, labels and arrays as no one should pass them, and as people do."""
+"""Hostile numbers, labels and arrays."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def _objects(draw: Draw, array: Any) -> Any:
     objects = np.array(array, dtype=object)
     if objects.size and draw.chance(0.7):
         strange = draw.value("object", OBJECTS)
-        place = draw.integer(0, objects.size - 1)
-        objects.reshape(-1)[place : place + 1] = _single(strange)
+        index = draw.integer(0, objects.size - 1)
+        objects.reshape(-1)[index : index + 1] = _single(strange)
     return objects
 
 
@@ -152,14 +152,14 @@ CONTAINERS: dict[str, Change] = {
         (*OBJECTS, 3, 2.5, "text", {"a": 1}, set(), object, True, range(3), ()),
     ),
 }
-"""The same numbers, or nearly so, in other containers and types."""
+"""The same numbers in other containers and types."""
 
 
 def _ragged(draw: Draw, array: Any) -> Any:
     items = list(array)
     if items:
-        place = draw.integer(0, len(items) - 1)
-        items[place] = items[place][:-1] if np.ndim(items[place]) else [items[place]]
+        index = draw.integer(0, len(items) - 1)
+        items[index] = items[index][:-1] if np.ndim(items[index]) else [items[index]]
     return items
 
 
@@ -195,7 +195,7 @@ def hostile(draw: Draw, name: str, array: Any, probability: float = 0.5) -> Any:
 
 
 def scaled_only(draw: Draw, name: str, array: Any, probability: float = 0.5) -> Any:
-    """The array with other values, in its own shape and type."""
+    """The array with other values, in the same shape and type."""
     return draw.apply(name, MAGNITUDES, array) if draw.chance(probability) else array
 
 

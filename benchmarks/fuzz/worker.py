@@ -1,4 +1,4 @@
-"""A process that runs cases one after the other: a line of JSON in, a line of JSON out."""
+"""A process that runs cases one after the other: JSON lines in, JSON lines out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 MEMORY_LIMIT = 6 << 30
-"""Bytes beyond which allocations fail, so that a runaway case does not take the machine with it."""
+"""Allocations beyond this number of bytes fail, which protects the machine."""
 
 
 def main(folder: Path) -> None:
@@ -19,25 +19,25 @@ def main(folder: Path) -> None:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else is printed is no answer
+    os.dup2(2, 1)  # other output must not mix with answers
     from benchmarks.fuzz.targets import run_case
     from benchmarks.fuzz.warming import warm_up
     from experiments.metrics import peak_memory
 
-    def tell(**message: Any) -> None:
+    def send(**message: Any) -> None:
         print(json.dumps(message), file=answers, flush=True)
 
     warm_up(folder)
-    tell(kind="ready", peak_gb=peak_memory())
+    send(kind="ready", peak_gb=peak_memory())
     for line in sys.stdin:
         request = json.loads(line)
         result = run_case(
             request["target"],
             request["seed"],
             folder,
-            lambda description: tell(kind="announcement", description=description),
+            lambda description: send(kind="announcement", description=description),
         )
-        tell(
+        send(
             kind=result.outcome.kind,
             detail=result.outcome.detail,
             description=result.description,

@@ -2,7 +2,7 @@
 
     python gpflow_step.py float64|float32 PROBLEM.npz STEPS
 
-This runs in GPflow's own environment, so it knows nothing of gcgp. It prints one line of JSON.
+It runs in GPflow's environment, without gcgp, and prints one line of JSON.
 """
 
 from __future__ import annotations
