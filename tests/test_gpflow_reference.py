@@ -12,8 +12,8 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gcgp.domain import Signals
-from gcgp.inference import Features, GaussianRegression, Statistics, Term
-from gcgp.inference.likelihoods import RobustMax
+from gcgp.inference import Features, Statistics, Term
+from gcgp.inference.likelihoods import Gaussian, RobustMax
 from gcgp.inference.svgp import FreePosterior
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.patches import Convolution
@@ -114,7 +114,7 @@ def test_collapsed_bound_and_predictions(
     for chunk in chunks:
         t = targets[chunk.run]
         statistics.add(chunk.features, torch.zeros(len(t), dtype=torch.int64), t, chunk.residual)
-    likelihood = GaussianRegression(float(reference["noise_variance"]))
+    likelihood = Gaussian(float(reference["noise_variance"]))
     bound = likelihood.bound(statistics, 1.0)
     posterior = likelihood.posterior(statistics, 1.0)
     predictions = [posterior.predict(chunk.features, chunk.residual) for chunk in chunks]
@@ -166,14 +166,14 @@ def test_variational_bound_divergence_and_predictions(
     (chunk,) = features.chunks(Signals.from_images(reference["images"]))
     labels, classes = torch.from_numpy(reference["labels"]), reference["q_mu"].shape[1]
     latents, targets, likelihood = {
-        "gaussian": (1, (labels - 4.5) / 3, GaussianRegression(float(reference["noise_variance"]))),
-        "robustmax": (classes, labels, RobustMax(classes)),
+        "gaussian": (1, (labels - 4.5) / 3, Gaussian(float(reference["noise_variance"]))),
+        "robustmax": (classes, labels, RobustMax()),
     }[name]
     free = FreePosterior.prior(features.size, latents, torch.zeros((), dtype=torch.float64))
     with torch.no_grad():
         free.distribution.variational_mean.copy_(torch.from_numpy(reference["q_mu"].T[:latents]))
         free.distribution.chol_variational_covar.copy_(torch.from_numpy(reference["q_sqrt"][:latents]))
-    posterior = free.settled() if settled else free
+    posterior = free.to_posterior() if settled else free
     mean, variance = posterior.predict(chunk.features, chunk.residual)
     scale = float(reference["num_data"]) / len(labels)
     bound = scale * likelihood.expected_log(mean, variance, targets).sum() - posterior.divergence()

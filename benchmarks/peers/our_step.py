@@ -11,15 +11,15 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from experiments.metrics import peak_memory
+from gcgp._runtime.history import History
 from gcgp.domain import Signals
 from gcgp.inference import Features, Term
 from gcgp.inference.likelihoods import RobustMax
-from gcgp.inference.parameters import Parameters, scalar_parameter
-from gcgp.inference.svgp import FreePosterior, RecomputedFeatures, adam
+from gcgp.inference.methods import SVGP
+from gcgp.inference.parameters import Parameters, scalar_parameter, trainable_term
+from gcgp.inference.svgp import FreePosterior, RecomputedFeatures, StochasticBound, adam
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.patches import Convolution
-from gcgp.selection.learning import loosened
-from gcgp.selection.optimizer import History
 from gcgp.weighting import Box
 
 LEARNED = ("lengthscale", "vertex_weights", "inducing")
@@ -38,9 +38,9 @@ def main() -> None:
     # GPflow adds its jitter to a Kuu that has the variance in it.
     jitter = float(problem["jitter"] / problem["variance"])
     term = Term(Convolution(Box(patch), dtype=dtype), kernel, problem["inducing"].to(dtype), jitter)
-    term, knobs = loosened(term, LEARNED, {"bins": slice(0, problem["inducing"].shape[1])})
+    term, parameters = trainable_term(term, LEARNED, {"bins": slice(0, problem["inducing"].shape[1])})
     log_variance = problem["variance"].log().requires_grad_()
-    knobs.append(scalar_parameter("variance", log_variance))
+    parameters.append(scalar_parameter("variance", log_variance))
     classes, size = problem["means"].shape
     posterior = FreePosterior.prior(size, classes, log_variance, dtype)
     with torch.no_grad():
@@ -48,17 +48,16 @@ def main() -> None:
         posterior.distribution.chol_variational_covar.copy_(problem["factors"])
     signals = Signals.from_images(problem["images"].numpy())
     labels = problem["labels"].long()
-    losses, clock = History(), [time.perf_counter()]
+    losses, clock = History(log=False), [time.perf_counter()]
+    source = RecomputedFeatures(Features([term], 1 << 30), signals)
     adam(
-        posterior,
-        RecomputedFeatures(Features([term], 1 << 30), signals),
-        lambda step: RobustMax(classes),
-        labels,
-        Parameters(knobs),
+        StochasticBound(posterior, source, lambda step: RobustMax(), labels),
+        Parameters(parameters),
         epochs=steps + 1,  # of one step each: the batch is the whole set
-        batch=len(labels),
+        batch_size=len(labels),
+        learning_rate=SVGP().learning_rate,
         history=losses,
-        tell=lambda step: clock.append(time.perf_counter()),
+        report=lambda step: clock.append(time.perf_counter()),
     )
     loss = -losses.steps[0].value * len(labels)
     print(json.dumps({"loss": loss, "seconds": np.diff(clock)[1:].tolist(), "peak_gb": peak_memory()}))

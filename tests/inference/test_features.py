@@ -6,8 +6,9 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from gcgp.domain import Signals
-from gcgp.inference import Features, GaussianRegression, Statistics, Term
+from gcgp.inference import Features, Statistics, Term
 from gcgp.inference import features as features_module
+from gcgp.inference.likelihoods import Gaussian
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.patches import Convolution
 from gcgp.weighting import Box, Radial
@@ -270,7 +271,7 @@ def test_all_distinct_patches_as_inducing_patches_make_exact_gp_regression(name,
     seen, new = whole(features, train), whole(features, test)
     statistics = Statistics.empty(1, features.size)
     statistics.add(seen.features, torch.zeros(6, dtype=torch.int64), targets[:6], seen.residual)
-    likelihood = GaussianRegression(noise)
+    likelihood = Gaussian(noise)
     mean, spread = likelihood.posterior(statistics, variance).predict(new.features, new.residual)
 
     covariance, cross = kff[:6, :6] + noise * torch.eye(6), kff[6:, :6]

@@ -9,7 +9,8 @@ import pytest
 import torch
 from test_features import PLENTY, images
 
-from gcgp.inference import Features, GaussianRegression, Statistics, Term
+from gcgp.inference import Features, Statistics, Term
+from gcgp.inference.likelihoods import Gaussian
 from gcgp.kernel import ConvolutionalKernel, RotationAverage, base_kernel
 from gcgp.kernel.base import set_lengthscales
 from gcgp.patches import Convolution
@@ -58,7 +59,7 @@ def test_what_is_unexplained_is_right_on_average_and_its_error_a_share_of_it(ker
 def test_the_sampled_bound_is_right_on_average(kernel, pooled):
     signals, features = made(kernel, pooled)
     targets, group = torch.linspace(-1, 1, len(signals)).double(), torch.zeros(len(signals)).long()
-    likelihood = GaussianRegression(0.01)
+    likelihood = Gaussian(0.01)
 
     patches, run = features.patches(signals), slice(0, len(signals))
 
@@ -101,7 +102,9 @@ def test_thinned_patches_keep_their_population():
     whole = term.convolution.patches(signals)
     thinned = whole.thinned(5, np.random.default_rng(0))
     assert thinned.population.tolist() == whole.offsets.diff().tolist()
-    assert thinned[1:3].population.tolist() == thinned.of(torch.tensor([1, 2])).population.tolist()
+    assert (
+        thinned[1:3].population.tolist() == thinned.select_signals(torch.tensor([1, 2])).population.tolist()
+    )
     joined = type(whole).concatenate([thinned, whole])
     assert joined.population.tolist() == 2 * whole.offsets.diff().tolist()
 

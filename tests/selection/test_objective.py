@@ -1,4 +1,4 @@
-"""Gradients of what learning maximizes, against finite differences in float64."""
+"""Gradients of the objective of learning, against finite differences in float64."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from gpytorch.priors import GammaPrior
 from scipy.spatial import ConvexHull
 
 from gcgp import Mesh
+from gcgp._runtime.processes import SINGLE_PROCESS
 from gcgp.domain import Signals
-from gcgp.inference import DirichletClassification, Features, GaussianRegression, Term
-from gcgp.inference.likelihoods import Softmax
+from gcgp.inference import Features, Term
+from gcgp.inference.likelihoods import Dirichlet, Gaussian, Softmax, normal_draws
 from gcgp.inference.parameters import Parameters, learnable_names, scalar_parameter, term_parameters
-from gcgp.inference.softmax import normal_draws
-from gcgp.inference.svgp import FreePosterior, RecomputedFeatures, batch_bound
+from gcgp.inference.svgp import FreePosterior, RecomputedFeatures, StochasticBound
+from gcgp.inference.training_set import TrainingSet
 from gcgp.kernel import ConvolutionalKernel, RotationAverage, base_kernel
 from gcgp.kernel.base import set_lengthscales
 from gcgp.patches import Convolution
@@ -58,24 +59,26 @@ def objective(
     kernel="rbf",
     position=False,
     bin_counts=False,
-    pooled=False,
+    rotation_average=False,
     vertex_weights=False,
     anchored=True,
     regression=False,
     by_bound=False,
     memory=1 << 30,
 ):
-    """An objective of everything that its term can learn, or of what is named."""
+    """An objective of all parameters of its term, or of the named ones."""
     torch.manual_seed(0)
-    convolution = Convolution(weighting.double(), bin_counts=mass, position=position, dtype=torch.float64)
+    convolution = Convolution(
+        weighting.double(), bin_counts=bin_counts, position=position, dtype=torch.float64
+    )
     columns = convolution.columns(signals)
     made = convolution.patches(signals)
     base = base_kernel(kernel, columns).double()
     scales = 0.5 + torch.rand(made.values.shape[1], dtype=torch.float64)
-    if pooled:
+    if rotation_average:
         scales[:] = 0.7
     set_lengthscales(base, scales)
-    if pooled:
+    if rotation_average:
         base = RotationAverage(base, weighting.rotations)
     per_signal = int(made.offsets[1])
     weights = 0.5 + torch.rand(per_signal, dtype=torch.float64) if vertex_weights else None
@@ -90,18 +93,18 @@ def objective(
         names = [
             name for name in learnable_names(term, columns, True) if name not in ("lengthscale", "inducing")
         ]
-        if pooled:
+        if rotation_average:
             names.append("lengthscale")
         if not anchored:
             names.append("inducing")
-    knobs = term_parameters(term, names, columns)
-    assert {name for knob in knobs for name in knob.names} >= set(names)
+    parameters = term_parameters(term, names, columns)
+    assert {name for parameter in parameters for name in parameter.names} >= set(names)
     for parameter in (*term.convolution.weighting.parameters(), *term.kernel.parameters()):
         parameter.requires_grad_(False)
-    for knob in knobs:
-        knob.tensor.requires_grad_(True)
+    for parameter in parameters:
+        parameter.tensor.requires_grad_(True)
     log_noise, log_variance = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (-2.0, 1.5))
-    knobs += [scalar_parameter("variance", log_variance), scalar_parameter("noise", log_noise)]
+    parameters += [scalar_parameter("variance", log_variance), scalar_parameter("noise", log_noise)]
     count = len(signals)
     group = torch.zeros(count, dtype=torch.int64) if regression else torch.arange(count) % 2
     targets = torch.linspace(-1, 2, count, dtype=torch.float64) if regression else torch.ones(count).double()
@@ -109,35 +112,32 @@ def objective(
     scored = Scored(torch.arange(1, count), normal_draws(classes, 16))
     return Objective(
         Features([term], memory),
-        signals,
-        group,
-        targets,
-        classes,
-        GaussianRegression if regression else DirichletClassification,
+        TrainingSet(signals, group, targets, classes, SINGLE_PROCESS, first=0, count=count),
+        Gaussian() if regression else Dirichlet(),
         log_noise,
         log_variance,
-        Parameters(knobs),
+        Parameters(parameters),
         [Anchors(signals, made.vertices[rows]) if anchored else None],
         None if by_bound else scored,
     )
 
 
 def assert_gradient_is_right(function):
-    """Along a random direction of each kind of parameter."""
+    """In a random direction of each parameter."""
     rng = np.random.default_rng(3)
     x = 0.05 * rng.normal(size=function.parameters.size)
     alone = function.value(x)
     value, gradient = function(x)
     assert value == pytest.approx(alone, rel=1e-9)
     start = 0
-    for knob in function.parameters.knobs:
+    for parameter in function.parameters.parts:
         direction = np.zeros_like(x)
-        direction[start : start + knob.size] = rng.normal(size=knob.size)
-        start += knob.size
+        direction[start : start + parameter.size] = rng.normal(size=parameter.size)
+        start += parameter.size
         ahead, behind = (function.value(x + sign * STEP * direction) for sign in (1, -1))
         numeric = (ahead - behind) / (2 * STEP)
-        assert gradient @ direction == pytest.approx(numeric, rel=1e-5, abs=1e-8), knob.names
-        assert abs(numeric) > 1e-9, knob.names
+        assert gradient @ direction == pytest.approx(numeric, rel=1e-5, abs=1e-8), parameter.names
+        assert abs(numeric) > 1e-9, parameter.names
 
 
 FAMILIES = {
@@ -155,7 +155,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize("by_bound", [True, False], ids=["bound", "leave-one-out"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_of_every_family_and_parameter(family, by_bound):
+def test_gradients_of_all_families_and_parameters(family, by_bound):
     make, weighting = FAMILIES[family]
     assert_gradient_is_right(objective(make(), weighting, by_bound=by_bound))
 
@@ -163,7 +163,7 @@ def test_of_every_family_and_parameter(family, by_bound):
 @pytest.mark.parametrize("regression", [True, False])
 @pytest.mark.parametrize("by_bound", [True, False])
 @pytest.mark.parametrize("anchored", [True, False])
-def test_of_both_likelihoods_with_and_without_anchors(regression, by_bound, anchored):
+def test_gradients_with_both_likelihoods_with_and_without_anchors(regression, by_bound, anchored):
     assert_gradient_is_right(
         objective(
             graphs(), Polar([0.5, 1.5], 3, 0.8), regression=regression, by_bound=by_bound, anchored=anchored
@@ -172,23 +172,25 @@ def test_of_both_likelihoods_with_and_without_anchors(regression, by_bound, anch
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern32", "matern52"])
-def test_of_kernels_with_mass_and_location(kernel):
+def test_gradients_of_kernels_with_bin_counts_and_position(kernel):
     assert_gradient_is_right(
         objective(graphs(), Radial([0.5, 1.5], 0.8), kernel=kernel, bin_counts=True, position=True)
     )
 
 
-def test_of_vertex_weights():
+def test_gradients_of_vertex_weights():
     function = objective(images(4), Radial([0.0, 1.0], 0.6), vertex_weights=True, names=["vertex_weights"])
     assert_gradient_is_right(function)
 
 
-def test_of_kernels_pooled_over_rotations():
+def test_gradients_of_rotation_averages():
     weighting = Polar([1.0, 1.8], 3, 0.7)
-    assert_gradient_is_right(objective(images(), weighting, pooled=True, names=["lengthscale", "radii"]))
+    assert_gradient_is_right(
+        objective(images(), weighting, rotation_average=True, names=["lengthscale", "radii"])
+    )
 
 
-def test_runs_of_signals_make_no_difference():
+def test_runs_of_signals_do_not_change_the_result():
     x = np.full(3, 0.1)
     names = ["lengthscale"]
     whole, parts = (
@@ -205,34 +207,34 @@ def test_features_are_kept_for_the_second_pass_as_far_as_memory_allows(kept, mon
     x = np.full(function.parameters.size, 0.1)
     value, gradient = function(x)  # which has no room yet
     room = sum(function._traced_bytes(run) for run in function._runs()[:kept]) + 1
-    monkeypatch.setattr(Objective, "_room", lambda self: room)
-    twice, make = [], Objective._made
-    monkeypatch.setattr(Objective, "_made", lambda *given: twice.append(1) or make(*given))
+    monkeypatch.setattr(Objective, "_free_bytes", lambda self: room)
+    twice, compute = [], Objective._chunk
+    monkeypatch.setattr(Objective, "_chunk", lambda *given: twice.append(1) or compute(*given))
     again, other = function(x)
-    assert len(twice) == len(function.signals) - kept
+    assert len(twice) == len(function.data.signals) - kept
     assert again == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(other, gradient, rtol=1e-9)
 
 
 class Batch:
-    """The bound of a batch of signals as a function of everything that is learned beside q."""
+    """The bound of a batch of signals as a function of all that is learned beside q."""
 
     def __init__(self, closed, regression, memory):
         self.parameters = closed.parameters
         torch.manual_seed(1)
-        self.free = FreePosterior.prior(closed.features.size, closed.groups, closed.log_variance)
-        for leaf in self.free.distribution.parameters():
+        free = FreePosterior.prior(closed.features.size, closed.data.groups, closed.log_variance)
+        for leaf in free.distribution.parameters():
             torch.nn.init.normal_(leaf, 0.0, 0.3)
-        self.source = RecomputedFeatures(replace(closed.features, memory=memory), closed.signals)
-        self.targets = closed.targets if regression else closed.group
-        self.likelihood = lambda: (
-            GaussianRegression(closed.log_noise.exp()) if regression else Softmax(closed.groups)
+        self.bound = StochasticBound(
+            free,
+            RecomputedFeatures(replace(closed.features, memory=memory), closed.data.signals),
+            lambda step: Gaussian(closed.log_parameter.exp()) if regression else Softmax(),
+            closed.data.observations,
         )
 
     def __call__(self, x):
         self.parameters.set(x)
-        value = batch_bound(self.free, self.source, self.likelihood, self.targets, np.array([4, 0, 3]))
-        return value, self.parameters.gradient(x)
+        return self.bound.estimate(np.array([4, 0, 3])), self.parameters.gradient(x)
 
     def value(self, x):
         return self(x)[0]
@@ -240,15 +242,15 @@ class Batch:
 
 @pytest.mark.parametrize("memory", [1 << 30, 1], ids=["at once", "one by one"])
 @pytest.mark.parametrize("regression", [True, False])
-def test_of_a_batch_as_adam_climbs_it(regression, memory):
+def test_gradients_of_the_bound_of_a_batch(regression, memory):
     closed = objective(graphs(), Polar([0.5, 1.5], 3, 0.8), regression=regression, anchored=False)
     if not regression:  # a class likelihood has no noise
-        closed = replace(closed, parameters=Parameters(closed.parameters.knobs[:-1]))
+        closed = replace(closed, parameters=Parameters(closed.parameters.parts[:-1]))
     assert_gradient_is_right(Batch(closed, regression, memory))
 
 
 @pytest.mark.parametrize("by_bound", [True, False], ids=["bound", "leave-one-out"])
-def test_of_kernels_with_priors(by_bound):
+def test_gradients_of_kernels_with_priors(by_bound):
     def made(prior):
         function = objective(
             graphs(), Radial([0.5, 1.5], 0.8), by_bound=by_bound, names=["lengthscale", "radii"]
@@ -263,6 +265,6 @@ def test_of_kernels_with_priors(by_bound):
     x = np.full(with_prior.parameters.size, 0.1)
     gained = with_prior.value(x) - without.value(x)
     lengthscale = with_prior.features.terms[0].kernel.base.lengthscale
-    expected = prior.log_prob(lengthscale.detach()).sum() / len(with_prior.signals)
+    expected = prior.log_prob(lengthscale.detach()).sum() / len(with_prior.data.signals)
     assert gained == pytest.approx(float(expected), rel=1e-9)
     assert_gradient_is_right(with_prior)

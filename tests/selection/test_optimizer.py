@@ -1,4 +1,4 @@
-"""Climbing: the best point is kept, whatever happens."""
+"""Maximization: the best point is returned, whatever happens."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from gcgp._runtime.history import History
 from gcgp.inference.cholesky import FactorizationError
-from gcgp.selection.optimizer import OPTIMIZERS, History, maximize
+from gcgp.selection.optimizer import OPTIMIZERS, maximize
 
 TOP = np.array([0.7, -1.2])
 FREE = [(-np.inf, np.inf)] * 2
@@ -18,7 +19,7 @@ def hill(x):
 
 
 @pytest.mark.parametrize(("optimizer", "tolerance"), [("l-bfgs", 1e-4), ("adam", 0.1)])
-def test_it_reaches_the_top(optimizer, tolerance):
+def test_maximum_is_reached(optimizer, tolerance):
     history = History()
     best, value, interrupted = maximize(
         hill, np.zeros(2), bounds=FREE, optimizer=optimizer, max_iter=200, history=history
@@ -32,7 +33,7 @@ def test_it_reaches_the_top(optimizer, tolerance):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_it_stays_within_bounds(optimizer):
+def test_bounds_are_respected(optimizer):
     best, *_ = maximize(
         hill, np.zeros(2), bounds=[(-1, 0.5), (-1, 1)], optimizer=optimizer, max_iter=200, history=History()
     )
@@ -40,7 +41,7 @@ def test_it_stays_within_bounds(optimizer):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_an_interruption_keeps_the_best_point(optimizer):
+def test_interruption_returns_the_best_point(optimizer):
     seen = []
 
     def interrupted_hill(x):
@@ -57,14 +58,14 @@ def test_an_interruption_keeps_the_best_point(optimizer):
     assert value == hill(best)[0]
 
 
-def test_a_climb_from_the_top_has_its_value_without_a_step():
+def test_start_at_the_maximum_takes_no_step():
     history = History()
     _, value, _ = maximize(hill, TOP, bounds=FREE, max_iter=10, history=history)
     assert value == hill(TOP)[0]
     assert not history.steps
 
 
-def test_what_is_no_number_is_not_climbed():
+def test_nan_is_a_rejected_step():
     def cliff(x):
         return hill(x) if x[0] < 0.5 else (float("nan"), np.full(2, np.nan))
 
@@ -77,7 +78,7 @@ def test_what_is_no_number_is_not_climbed():
 @pytest.mark.parametrize(
     "error", [FactorizationError("Kuu"), torch.linalg.LinAlgError("not positive definite")]
 )
-def test_a_point_without_a_factor_is_a_rejected_step(optimizer, error):
+def test_failed_factorization_is_a_rejected_step(optimizer, error):
     def cliff(x):
         if x[0] > 0.5:
             raise error
@@ -91,7 +92,7 @@ def test_a_point_without_a_factor_is_a_rejected_step(optimizer, error):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_start_without_a_factor_is_an_error(optimizer):
+def test_failed_factorization_at_the_start_is_an_error(optimizer):
     def nowhere(x):
         raise FactorizationError("Kuu is not positive definite")
 

@@ -1,4 +1,4 @@
-"""What can be learned of a model, as one vector of numbers of about the same size that starts at zero."""
+"""The parameters of a model that can be learned, as one vector of comparable numbers that starts at zero."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from gcgp.inference.features import Term
 from gcgp.kernel import RotationAverage
 from gcgp.kernel.base import lengthscale_parts
 
-MOST_OCTAVES = 6.0
-"""Lengthscales, widths and the like may grow or shrink by this power of two."""
-MOST_DECADES = 4 * math.log(10)
-"""And the GP's variance, noise or α_ε by this factor's logarithm."""
+MAX_LOG_LENGTHSCALE_CHANGE = 6.0 * math.log(2)
+"""Lengthscales, widths and the like may change by up to six octaves."""
+MAX_LOG_SCALAR_CHANGE = 4 * math.log(10)
+"""The variance of the GP, noise and α_ε may change by up to four decades."""
 REACH_MARGIN = 1.3
 """How much further charts reach than the bins do at the start of learning."""
+LENGTHSCALE_NAMES = ("lengthscale", "lengthscales", "position")
 
 
 @dataclass(frozen=True)
 class TrainableParameter:
-    """Some numbers x, zero at the start, and the raw tensor of a module that follows from them."""
+    """Numbers x that are zero at the start, and the raw tensor of a module that they determine."""
 
     names: tuple[str, ...]
-    """Which of the things that can be learned it stands for."""
+    """Names under which users ask for it."""
     tensor: Tensor
     raw: Callable[[Float[Tensor, "k"]], Tensor]
-    """The tensor's value at x."""
+    """The value of the tensor at x."""
     size: int
     low: Sequence[float] | float = -math.inf
     high: float = math.inf
@@ -42,44 +43,44 @@ class TrainableParameter:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Knobs side by side."""
+    """Several parameters as one vector x."""
 
-    knobs: Sequence[TrainableParameter]
+    parts: Sequence[TrainableParameter]
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
-        return sum(knob.size for knob in self.knobs)
+        """Length of x."""
+        return sum(part.size for part in self.parts)
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
-        """The least and the largest value of each number."""
+        """Lower and upper bound of each number."""
         return [
-            (low, knob.high)
-            for knob in self.knobs
-            for low in (knob.low if isinstance(knob.low, Sequence) else [knob.low] * knob.size)
+            (low, part.high)
+            for part in self.parts
+            for low in (part.low if isinstance(part.low, Sequence) else [part.low] * part.size)
         ]
 
     def set(self, x: Float[np.ndarray, "k"]) -> None:
         """Write the values at x into the modules."""
         with torch.no_grad():
-            for knob, part in zip(self.knobs, self._parts(x), strict=True):
-                knob.tensor.copy_(knob.raw(part))
+            for part, numbers in zip(self.parts, self._split(x), strict=True):
+                part.tensor.copy_(part.raw(numbers))
 
     def gradient(self, x: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
-        """What the tensors' `grad` means for the numbers at x; the grads are cleared."""
-        pulled = []
-        for knob, part in zip(self.knobs, self._parts(x), strict=True):
-            at = part.clone().requires_grad_()
+        """The gradient by x that follows from the `grad` of the tensors, which is cleared."""
+        gradients = []
+        for part, numbers in zip(self.parts, self._split(x), strict=True):
+            leaf = numbers.clone().requires_grad_()
             with torch.enable_grad():
-                raw = knob.raw(at)
-            grad = torch.zeros_like(knob.tensor) if knob.tensor.grad is None else knob.tensor.grad
-            pulled.append(torch.autograd.grad(raw, at, grad.to(raw.dtype))[0])
-            knob.tensor.grad = None
-        return torch.cat(pulled).numpy() if pulled else np.zeros(0)
+                raw = part.raw(leaf)
+            grad = torch.zeros_like(part.tensor) if part.tensor.grad is None else part.tensor.grad
+            gradients.append(torch.autograd.grad(raw, leaf, grad.to(raw.dtype))[0])
+            part.tensor.grad = None
+        return torch.cat(gradients).numpy() if gradients else np.zeros(0)
 
-    def _parts(self, x: Float[np.ndarray, "k"]) -> Sequence[Float[Tensor, "part"]]:
-        return torch.split(torch.as_tensor(x, dtype=torch.float64), [knob.size for knob in self.knobs])
+    def _split(self, x: Float[np.ndarray, "k"]) -> Sequence[Float[Tensor, "part"]]:
+        return torch.split(torch.as_tensor(x, dtype=torch.float64), [part.size for part in self.parts])
 
 
 def log_priors(kernels: Sequence[Module]) -> Float[Tensor, ""]:
@@ -93,9 +94,9 @@ def log_priors(kernels: Sequence[Module]) -> Float[Tensor, ""]:
 
 
 def scalar_parameter(name: str, logarithm: Float[Tensor, ""]) -> TrainableParameter:
-    """A positive number that is kept as its logarithm."""
-    start = logarithm.detach().clone()
-    return TrainableParameter((name,), logarithm, lambda x: start + x[0], 1, -MOST_DECADES, MOST_DECADES)
+    """A positive number that is represented by its logarithm."""
+    limit = MAX_LOG_SCALAR_CHANGE
+    return _shifted((name,), logarithm, 1.0, -limit, limit)
 
 
 def trainable_term(
@@ -114,74 +115,76 @@ def trainable_term(
 def frozen_term(term: Term) -> Term:
     """The term with its present values and without gradients."""
     weighting = term.convolution.weighting.requires_grad_(False)
-    convolution = replace(term.convolution, weighting=weighting, reach=None)
     return replace(
         term,
-        convolution=convolution,
+        convolution=replace(term.convolution, weighting=weighting, reach=None),
         kernel=term.kernel.requires_grad_(False),
         inducing=term.inducing.detach(),
     )
 
 
-def term_parameters(
-    term: Term, names: Sequence[str], columns: Mapping[str, slice]
-) -> list[TrainableParameter]:
-    """The knobs of one term; what it does not have is passed over.
-
-    `columns` are those of its patches: the lengthscale of the position is one of its own.
-    """
-    return [
-        *_lengthscale_knobs(term.kernel.base, names, columns),
-        *_weighting_knobs(term, names),
-        *_plain_knobs(term, names),
-    ]
-
-
 def learnable_names(term: Term, columns: Mapping[str, slice], named_kernel: bool) -> list[str]:
-    """What of a term can be learned."""
+    """Names of all parameters of a term; `named_kernel` says whether its kernel was given by name."""
+    averaged = isinstance(term.kernel.base, RotationAverage)
     names = ["lengthscale"]
-    pooled = isinstance(term.kernel.base, RotationAverage)
-    if named_kernel and not pooled:
+    if named_kernel and not averaged:
         names.append("lengthscales")
     if "position" in columns and named_kernel:
         names.append("position")
-    own = weighting_parameters(term)
-    names += [name for name in own if not (pooled and name == "angles")]
+    names += [name for name in _weighting_tensors(term) if not (averaged and name == "angles")]
     if term.kernel.vertex_weights is not None:
         names.append("vertex_weights")
     return [*names, "inducing"]
 
 
-def weighting_parameters(term: Term) -> dict[str, Tensor]:
-    """The weighting's raw parameters by the names of what they stand for."""
+def term_parameters(
+    term: Term, names: Sequence[str], columns: Mapping[str, slice]
+) -> list[TrainableParameter]:
+    """The parameters of a term with these names; names that it does not have are ignored.
+
+    `columns` are those of its patches: the position has a lengthscale of its own.
+    """
+    parameters = _lengthscale_parameters(term.kernel.base, names, columns)
+    parameters += _weighting_parameters(term, names)
+    weights = term.kernel.vertex_weights
+    if "vertex_weights" in names and weights is not None:
+        parameters.append(_shifted(("vertex_weights",), weights, float(weights.detach().abs().mean()) or 1.0))
+    if "inducing" in names:
+        deviation = term.inducing.detach().double().std(dim=0, correction=0).clamp_min(1e-6)
+        parameters.append(_shifted(("inducing",), term.inducing, deviation))
+    return parameters
+
+
+def _weighting_tensors(term: Term) -> dict[str, Tensor]:
+    """Raw parameters of the weighting, by the names of what they represent."""
     named = term.convolution.weighting.named_parameters()
     return {name.removeprefix("raw_"): tensor for name, tensor in named}
 
 
-def _lengthscale_knobs(
+def _lengthscale_parameters(
     kernel: Kernel, names: Sequence[str], columns: Mapping[str, slice]
 ) -> list[TrainableParameter]:
-    limit = MOST_OCTAVES * math.log(2)
-    wanted = {"lengthscale", "lengthscales", "position"} & set(names)
-    if not wanted:
+    requested = tuple(name for name in LENGTHSCALE_NAMES if name in names)
+    if not requested:
         return []
     parts = lengthscale_parts(kernel)
-    if not parts:  # a kernel of the user's own: all that it has
+    if not parts:  # a kernel that the user has given: all of its parameters
         return [
             _shifted(("lengthscale",), tensor) for tensor in kernel.parameters() if "lengthscale" in names
         ]
     total = max(part.stop for part in columns.values())
-    place = torch.zeros(total, dtype=torch.bool)
+    position = torch.zeros(total, dtype=torch.bool)
     if "position" in columns:
-        place[columns["position"]] = True
+        position[columns["position"]] = True
     directions = []
     if "lengthscales" in names:
-        directions += [torch.eye(total, dtype=torch.float64)[i] for i in torch.nonzero(~place)[:, 0].tolist()]
+        identity = torch.eye(total, dtype=torch.float64)
+        directions += [identity[i] for i in torch.nonzero(~position)[:, 0].tolist()]
     elif "lengthscale" in names:
-        directions.append((~place).double())
-    if "position" in names and place.any():
-        directions.append(place.double())
-    knobs = []
+        directions.append((~position).double())
+    if "position" in names and position.any():
+        directions.append(position.double())
+    parameters = []
     for part, dims in parts:
         basis = torch.stack(directions, dim=1)[dims]
         basis = basis[:, basis.any(dim=0)]
@@ -192,41 +195,35 @@ def _lengthscale_knobs(
         def raw(x: Tensor, basis: Tensor = basis, start: Tensor = start, part: Kernel = part) -> Tensor:
             return part.raw_lengthscale_constraint.inverse_transform(start * torch.exp(basis @ x))
 
-        own = tuple(name for name in ("lengthscale", "lengthscales", "position") if name in names)
-        knobs.append(TrainableParameter(own, part.raw_lengthscale, raw, basis.shape[1], -limit, limit))
-    return knobs
+        limit = MAX_LOG_LENGTHSCALE_CHANGE
+        parameters.append(
+            TrainableParameter(requested, part.raw_lengthscale, raw, basis.shape[1], -limit, limit)
+        )
+    return parameters
 
 
-def _weighting_knobs(term: Term, names: Sequence[str]) -> list[TrainableParameter]:
-    own = weighting_parameters(term)
+def _weighting_parameters(term: Term, names: Sequence[str]) -> list[TrainableParameter]:
+    weighting, tensors = term.convolution.weighting, _weighting_tensors(term)
     widths = [
-        raw.detach().exp().mean() for name, raw in own.items() if name in ("radial_width", "along", "scales")
+        tensor.detach().exp().mean()
+        for name, tensor in tensors.items()
+        if name in ("radial_width", "along", "scales")
     ]
-    knobs = []
-    for name, tensor in own.items():
-        if name in names:
-            positive = term.convolution.weighting.constraint_for_parameter_name(f"raw_{name}") is not None
-            of_distances = name in ("radii", "means") and widths and not positive
-            unit = float(widths[0]) if of_distances else 1.0
-            low: Sequence[float] | float = -math.inf
-            high = math.inf
-            if positive:
-                low, high = -MOST_OCTAVES * math.log(2), MOST_OCTAVES * math.log(2)
-            elif name == "radii":  # a negative one would be a narrower bin at the center
-                low = (-tensor.detach().double().clamp_min(0.0) / unit).tolist()
-            knobs.append(_shifted((name,), tensor, unit, low, high))
-    return knobs
-
-
-def _plain_knobs(term: Term, names: Sequence[str]) -> list[TrainableParameter]:
-    knobs = []
-    if "vertex_weights" in names and term.kernel.vertex_weights is not None:
-        weights = term.kernel.vertex_weights
-        knobs.append(_shifted(("vertex_weights",), weights, float(weights.detach().abs().mean()) or 1.0))
-    if "inducing" in names:
-        spread = term.inducing.detach().double().std(dim=0, correction=0).clamp_min(1e-6)
-        knobs.append(_shifted(("inducing",), term.inducing, spread))
-    return knobs
+    parameters = []
+    for name, tensor in tensors.items():
+        if name not in names:
+            continue
+        positive = weighting.constraint_for_parameter_name(f"raw_{name}") is not None
+        is_distance = name in ("radii", "means") and widths and not positive
+        unit = float(widths[0]) if is_distance else 1.0
+        low: Sequence[float] | float = -math.inf
+        high = math.inf
+        if positive:
+            low, high = -MAX_LOG_LENGTHSCALE_CHANGE, MAX_LOG_LENGTHSCALE_CHANGE
+        elif name == "radii":  # a negative radius would be a narrower bin at the center
+            low = (-tensor.detach().double().clamp_min(0.0) / unit).tolist()
+        parameters.append(_shifted((name,), tensor, unit, low, high))
+    return parameters
 
 
 def _shifted(
@@ -236,6 +233,7 @@ def _shifted(
     low: Sequence[float] | float = -math.inf,
     high: float = math.inf,
 ) -> TrainableParameter:
+    """The tensor plus x in the given unit."""
     start = tensor.detach().double().clone()
     return TrainableParameter(
         names, tensor, lambda x: start + unit * x.reshape(start.shape), start.numel(), low, high

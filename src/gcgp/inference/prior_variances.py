@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gcgp.kernel import sums
 from gcgp.kernel.base import evaluate, prior_variance
+from gcgp.kernel.sampling import independent_halves
 from gcgp.patches import Patches
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _of_two_samples(
     rows: Int[Tensor, "n"],
 ) -> Float[Tensor, "n"]:
     """|φ|² plus an estimate of what is unexplained, which is bilinear in two independent samples."""
-    halves = sums.independent_halves(patches, sampling.draws, sampling.seed, sampling.numbers[rows.numpy()])
+    halves = independent_halves(patches, sampling.draws, sampling.seed, sampling.numbers[rows.numpy()])
     left, right = (whiten(term.kernel.kfu(half, term.inducing).cpu()) for half in halves)
     both = _side_by_side(*halves)
     # 2 xᵀKy = (x + y)ᵀK(x + y) − xᵀKx − yᵀKy

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -88,17 +87,9 @@ class FreePosterior:
             return Posterior(variance, math.sqrt(variance) * self.means.double().T.contiguous(), roots)
 
 
-class Source(Protocol):
-    """Where the features of batches come from."""
-
-    def batch(self, rows: Int[np.ndarray, "n"]) -> Iterator[BatchRun]:
-        """Runs of the batch; the caller differentiates each run before it asks for the next."""
-        ...
-
-
 @dataclass(frozen=True)
 class CachedFeatures:
-    """Features that were computed once, if nothing that they depend on is learned."""
+    """Features of batches that were computed once, if nothing that they depend on is learned."""
 
     dataset: FeatureDataset
 
@@ -120,7 +111,10 @@ class RecomputedFeatures:
     """Index of the first signal of this process."""
 
     def batch(self, rows: Int[np.ndarray, "n"]) -> Iterator[BatchRun]:
-        """Runs of the batch; gradients reach the factors of Kuu after the last one."""
+        """Runs of the batch; each has to be differentiated before the next is requested.
+
+        After the last one, gradients pass through the factors of Kuu.
+        """
         # Copies of the terms, because a term caches the factor of its Kuu.
         features = replace(self.features, terms=[replace(term) for term in self.features.terms])
         roots = features.roots()
@@ -134,6 +128,9 @@ class RecomputedFeatures:
             )
             yield rows[run], chunk.features, chunk.unexplained
         features.pull_roots(roots)
+
+
+Source = CachedFeatures | RecomputedFeatures
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Float, Num
 from torch import Tensor
@@ -26,10 +27,10 @@ class Anchored(Likelihood):
         draws, seed: See `Softmax`.
     """
 
-    alpha: float | str | Tensor = "auto"
-    weight: float | str = "auto"
-    draws: int = 256
-    seed: int = 0
+    alpha: Any = "auto"
+    weight: Any = "auto"
+    draws: Any = 256
+    seed: Any = 0
     name = "anchored"
     task = "classification"
 

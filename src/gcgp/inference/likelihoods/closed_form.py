@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Num
@@ -27,12 +27,11 @@ class ClosedFormLikelihood(Likelihood):
     parameter: ClassVar[str]
 
     @property
-    def value(self) -> float | Float[Tensor, ""]:
-        """The parameter."""
-        value: float | Tensor = getattr(self, self.parameter)
-        return value
+    def value(self) -> Any:
+        """The parameter: a number, a tensor, or `"auto"`."""
+        return getattr(self, self.parameter)
 
-    def with_parameter(self, value: float | Float[Tensor, ""]) -> Self:
+    def with_parameter(self, value: float | Float[Tensor, ""]) -> ClosedFormLikelihood:
         """The same likelihood with another parameter, which may be a tensor with gradients."""
         return type(self)(value)
 
@@ -40,7 +39,7 @@ class ClosedFormLikelihood(Likelihood):
         """Raise a ValueError if the parameter is neither positive nor `"auto"`."""
         check_positive(self.parameter, self.value)
 
-    def closed_form(self) -> Self:
+    def closed_form(self) -> ClosedFormLikelihood:
         """This likelihood."""
         return self
 
@@ -69,7 +68,7 @@ class ClosedFormLikelihood(Likelihood):
         steps: Sequence[SearchPoint] = FINE_STEPS,
         draws: Float[Tensor, "draws C"] | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
-    ) -> SelectedModel[Self]:
+    ) -> SelectedModel[Any]:
         """Select the parameter if it is `"auto"`, and the variance of the GP if it is None."""
 
     @abstractmethod

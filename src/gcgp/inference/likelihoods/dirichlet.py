@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -73,7 +74,7 @@ class Dirichlet(ClosedFormLikelihood):
             leave-one-out likelihood.
     """
 
-    alpha: float | str | Float[Tensor, ""] = "auto"
+    alpha: Any = "auto"
     name = "dirichlet"
     task = "classification"
     parameter = "alpha"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -35,7 +36,7 @@ class Gaussian(ClosedFormLikelihood):
     array([-0.9189])
     """
 
-    noise: float | str | Float[Tensor, ""] = "auto"
+    noise: Any = "auto"
     name = "gaussian"
     task = "regression"
     parameter = "noise"

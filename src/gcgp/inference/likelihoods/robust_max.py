@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,7 +37,7 @@ class RobustMax(Likelihood):
     array([[0.92, 0.08]])
     """
 
-    epsilon: float = 1e-3
+    epsilon: Any = 1e-3
     name = "robust-max"
     task = "classification"
 

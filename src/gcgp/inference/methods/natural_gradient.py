@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ class NaturalGradient(InferenceMethod):
             comparable between weights.
     """
 
-    objective: str = "auto"
+    objective: Any = "auto"
     likelihoods = ("anchored", "softmax", "robust-max", "gaussian")
 
     def validate(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,9 +46,9 @@ class SVGP(InferenceMethod):
         epochs: Passes over all signals.
     """
 
-    batch_size: int = 200
-    learning_rate: float = 1e-3
-    epochs: int = 50
+    batch_size: Any = 200
+    learning_rate: Any = 1e-3
+    epochs: Any = 50
     likelihoods = ("softmax", "robust-max", "gaussian")
     learns_jointly = True
     constant_term = False

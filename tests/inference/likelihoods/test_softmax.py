@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gcgp.inference import softmax
-from gcgp.inference.softmax import expected_softmax, normal_draws
+from gcgp.inference.likelihoods import expected_softmax, normal_draws, softmax
 
 
 def latent(rows=50, classes=4):
@@ -21,7 +20,7 @@ def test_rows_sum_to_one():
     torch.testing.assert_close(probabilities.sum(dim=1), torch.ones(50).double())
 
 
-def test_without_variance_it_is_the_softmax():
+def test_no_variance_gives_the_softmax():
     mean, _ = latent()
     probabilities = expected_softmax(mean, torch.zeros_like(mean), normal_draws(4))
     torch.testing.assert_close(probabilities, torch.softmax(mean, dim=1))
@@ -47,7 +46,7 @@ def test_many_classes_are_the_mean_over_many_draws():
         torch.testing.assert_close(actual, values.mean(dim=0), rtol=0, atol=5e-3)
 
 
-def test_more_variance_is_less_certain():
+def test_more_variance_means_less_certainty():
     mean = torch.tensor([[2.0, 0.0, 0.0]], dtype=torch.float64)
     sure, unsure = (
         expected_softmax(mean, torch.full_like(mean, v), normal_draws(3))[0, 0] for v in (0.1, 10.0)
@@ -55,12 +54,12 @@ def test_more_variance_is_less_certain():
     assert 1 / 3 < unsure < sure
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 7, 50])
+@pytest.mark.parametrize("rows", [1, 7, 50])
 @pytest.mark.parametrize("draws", [64, 512])
-def test_batches_of_rows_change_nothing(rows_at_once, draws, monkeypatch):
+def test_chunks_of_rows_do_not_change_the_result(rows, draws, monkeypatch):
     mean, variance = latent()
     whole = expected_softmax(mean, variance, normal_draws(4, draws))
-    monkeypatch.setattr(softmax, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(softmax, "PROBABILITY_ROWS", rows)
     torch.testing.assert_close(expected_softmax(mean, variance, normal_draws(4, draws)), whole)
 
 
