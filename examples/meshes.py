@@ -50,7 +50,7 @@ def main() -> None:
     if options.picture:
         with stage("plot"):
             order = np.argsort(probabilities.max(axis=1))
-            rows = np.concatenate([order[-PLOTTED_BODIES // 2 :], order[: PLOTTED_BODIES // 2]])
+            rows = np.concatenate([order[::-1][: PLOTTED_BODIES // 2], order[: PLOTTED_BODIES // 2]])
             plot_mesh_evidence(model, [meshes[n] for n in test[rows]], truth[rows], options.picture)
 
     print(
