@@ -30,7 +30,7 @@ def test_one_natural_step_solves_gaussian_regression(dataset):
 
 @pytest.mark.parametrize(
     ("likelihood", "tolerance"),
-    [(Softmax(1 << 12), 1e-4), (RobustMax(), 2e-3)],  # the latter is not concave
+    [(Softmax(draws=1 << 12), 1e-4), (RobustMax(), 2e-3)],  # the latter is not concave
     ids=["softmax", "robust-max"],
 )
 def test_natural_steps_agree_with_gradients_on_a_free_posterior(dataset, flat, likelihood, tolerance):

@@ -39,7 +39,9 @@ def run_adam(dataset, flat, checkpoint):
     free = FreePosterior.prior(dataset.features.shape[1], 3, torch.zeros((), dtype=torch.float64))
     history = History()
     adam(
-        StochasticBound(free, CachedFeatures(dataset), lambda step: Softmax(8, seed=step), dataset.targets),
+        StochasticBound(
+            free, CachedFeatures(dataset), lambda step: Softmax(draws=8, seed=step), dataset.targets
+        ),
         Parameters([]),
         epochs=3,
         batch_size=16,

@@ -30,7 +30,7 @@ def draws(latent):
 
 def test_expected_log_softmax_is_the_mean_over_random_draws(latent, draws):
     logs = torch.log_softmax(draws, dim=-1).mean(dim=0).gather(1, latent[2][:, None])[:, 0]
-    torch.testing.assert_close(Softmax(MANY).expected_log(*latent), logs, atol=5e-3, rtol=0)
+    torch.testing.assert_close(Softmax(draws=MANY).expected_log(*latent), logs, atol=5e-3, rtol=0)
     torch.testing.assert_close(Softmax().expected_log(*latent), logs, atol=2e-2, rtol=0)
 
 
@@ -52,7 +52,7 @@ def test_robust_max_is_the_probability_of_being_the_largest(latent, draws):
 
 @pytest.mark.parametrize(
     "likelihood",
-    [Softmax(MANY), RobustMax(), Anchored(0.01, 3.0, MANY), Dirichlet(0.01)],
+    [Softmax(draws=MANY), RobustMax(), Anchored(0.01, 3.0, draws=MANY), Dirichlet(0.01)],
     ids=lambda x: type(x).__name__,
 )
 def test_sites_are_the_derivatives_of_the_expected_log(likelihood, latent):
@@ -67,7 +67,7 @@ def test_sites_are_the_derivatives_of_the_expected_log(likelihood, latent):
 
 
 def test_sites_of_a_softmax_have_nonnegative_precision(latent):
-    assert (Softmax(2).sites(*latent)[2] >= 0).all()
+    assert (Softmax(draws=2).sites(*latent)[2] >= 0).all()
 
 
 def test_anchors_without_a_softmax_are_the_closed_form(latent):
@@ -106,7 +106,7 @@ def test_likelihoods_are_option_objects(name):
     ("likelihood", "predictive", "closed_form"),
     [
         (Dirichlet(0.1), "Softmax()", "Dirichlet(alpha=0.1)"),
-        (Softmax(8), "Softmax()", "Dirichlet()"),
+        (Softmax(draws=8), "Softmax()", "Dirichlet()"),
         (Anchored(0.1, 2.0), "Softmax()", "Dirichlet(alpha=0.1)"),
         (RobustMax(0.01), "RobustMax(epsilon=0.01)", "Dirichlet()"),
         (Gaussian(0.3), "Gaussian(noise=0.3)", "Gaussian(noise=0.3)"),

@@ -52,7 +52,7 @@ def test_means_maximize_the_objective(hard):
     config = RefinementConfig(SOFTMAX_WEIGHTS[2], 0.3)
     closed = CLOSED.posterior(hard.statistics, VARIANCE)
     found = hard.refine(closed, config)
-    likelihood = Anchored(CLOSED.alpha, config.weight, REFINEMENT_DRAWS)
+    likelihood = Anchored(CLOSED.alpha, config.weight, draws=REFINEMENT_DRAWS)
     weights = torch.zeros(SIZE, CLASSES, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=300, line_search_fn="strong_wolfe")
 

@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 MIN_PROBABILITY = 1e-12
 """Probabilities are at least this before their logarithm is taken."""
 
-SiteMoments = tuple[Float[Tensor, "n"], Float[Tensor, "n C"], Float[Tensor, "n C"]]
+Latent = Float[Tensor, "n C"]
+PerSignal = Float[Tensor, "n"]
+Observed = Num[Tensor, "n"]
+"""Labels as integers, or targets."""
 
 
 class Likelihood(Options):
     """p(y | f), where f ~ N(mean, diag(variance)): one row per signal, one column per latent function.
 
-    There is one latent function per class, and one in regression. A subclass defines `expected_log`,
-    `closed_form` and, depending on its task, `probabilities` or `predictive_log`.
+    There is one latent function per class, and one in regression. A subclass defines `expected_log` and,
+    depending on its task, `probabilities` or `predictive_log`.
     """
 
     name: ClassVar[str]
@@ -33,14 +36,10 @@ class Likelihood(Options):
     """`"classification"` or `"regression"`."""
 
     @abstractmethod
-    def expected_log(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
-    ) -> Float[Tensor, "n"]:
+    def expected_log(self, mean: Latent, variance: Latent, targets: Observed) -> PerSignal:
         """E log p(y | f), differentiable in mean and variance."""
 
-    def sites(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
-    ) -> SiteMoments:
+    def sites(self, mean: Latent, variance: Latent, targets: Observed) -> tuple[PerSignal, Latent, Latent]:
         """E log p(y | f), its derivative by the mean, and −2 times its derivative by the variance.
 
         By automatic differentiation. Where log p is not concave, the last may be negative.
@@ -51,21 +50,19 @@ class Likelihood(Options):
             by_mean, by_variance = torch.autograd.grad(values.sum(), leaves)
         return values.detach(), by_mean, -2 * by_variance
 
-    def probabilities(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"]
-    ) -> Float[Tensor, "n C"]:
+    def probabilities(self, mean: Latent, variance: Latent) -> Latent:
         """Class probabilities E p(y | f)."""
         raise NotImplementedError(f"{type(self).__name__} is a likelihood for {self.task}")
 
-    def predictive_log(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
-    ) -> Float[Tensor, "n"]:
+    def predictive_log(self, mean: Latent, variance: Latent, targets: Observed) -> PerSignal:
         """log E p(y | f)."""
         return target_logs(self.probabilities(mean, variance), targets)
 
-    @abstractmethod
     def closed_form(self) -> ClosedFormLikelihood:
         """The closed-form likelihood by which hyperparameters are selected."""
+        from gcgp.inference.likelihoods import Dirichlet, Gaussian  # subclasses of this class
+
+        return Dirichlet() if self.task == "classification" else Gaussian()
 
     def predictive(self) -> Likelihood:
         """The likelihood with which predictions are made."""
@@ -76,7 +73,7 @@ class Likelihood(Options):
         return self
 
 
-def target_logs(probabilities: Float[Tensor, "n C"], targets: Num[Tensor, "n"]) -> Float[Tensor, "n"]:
+def target_logs(probabilities: Latent, targets: Observed) -> PerSignal:
     """Log probability of the class of each signal."""
     return probabilities.gather(1, targets[:, None])[:, 0].clamp_min(MIN_PROBABILITY).log()
 

@@ -7,15 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float
 from torch import Tensor
 
 from gcgp._runtime.errors import check_positive
 from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
-from gcgp.inference.likelihoods.base import Likelihood, SiteMoments
+from gcgp.inference.likelihoods.base import Latent, Likelihood, Observed, PerSignal
+from gcgp.inference.likelihoods.softmax import normal_draws
 from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, left_out, map_latents
 from gcgp.inference.search import DEFAULT_START, FINE_STEPS, ScoringBatch, SearchPoint, SelectedModel
 from gcgp.inference.statistics import Statistics
+
+Draws = Float[Tensor, "draws C"]
+SELECTION_DRAWS = 128
+"""Draws for class probabilities in leave-one-out scores."""
 
 
 class ClosedFormLikelihood(Likelihood):
@@ -48,9 +53,7 @@ class ClosedFormLikelihood(Likelihood):
         """Number of latent functions."""
 
     @abstractmethod
-    def site_targets(
-        self, observations: Num[Tensor, "n"], latents: int
-    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+    def site_targets(self, observations: Observed, latents: int) -> tuple[Latent, Latent]:
         """Target and noise variance of each signal for each latent function."""
 
     @abstractmethod
@@ -66,34 +69,25 @@ class ClosedFormLikelihood(Likelihood):
         variance: float | None = None,
         start: SearchPoint = DEFAULT_START,
         steps: Sequence[SearchPoint] = FINE_STEPS,
-        draws: Float[Tensor, "draws C"] | None = None,
+        draws: Draws | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
     ) -> SelectedModel[Any]:
         """Select the parameter if it is `"auto"`, and the variance of the GP if it is None."""
 
     @abstractmethod
-    def leave_one_out_logs(
-        self,
-        statistics: Statistics,
-        variance: float | Tensor,
-        batch: ScoringBatch,
-        draws: Float[Tensor, "draws C"] | None = None,
-        processes: ProcessGroup = SINGLE_PROCESS,
-    ) -> Float[Tensor, "n"]:
-        """Log predictive density of each signal of the batch, leave-one-out."""
+    def predictive_log(
+        self, mean: Latent, variance: Latent, targets: Observed, draws: Draws | None = None
+    ) -> PerSignal:
+        """log E p(y | f), with the given draws for class probabilities."""
 
-    def sites(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
-    ) -> SiteMoments:
+    def sites(self, mean: Latent, variance: Latent, targets: Observed) -> tuple[PerSignal, Latent, Latent]:
         """See `Likelihood`, in closed form."""
         centers, noise = self.site_targets(targets, mean.shape[1])
         misfit = ((centers - mean).square() + variance) / noise
         values = -0.5 * (LOG_2PI + noise.log() + misfit).sum(dim=1)
         return values, (centers - mean) / noise, 1 / noise
 
-    def expected_log(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
-    ) -> Float[Tensor, "n"]:
+    def expected_log(self, mean: Latent, variance: Latent, targets: Observed) -> PerSignal:
         """Σ_c E log N(t_c | f_c, σ²_c)."""
         return self.sites(mean, variance, targets)[0]
 
@@ -124,27 +118,29 @@ class ClosedFormLikelihood(Likelihood):
 
         return torch.stack(map_latents(latent_bound, range(self.latents(statistics)))).sum()
 
-    def leave_one_out(
+    def leave_one_out_logs(
         self,
         statistics: Statistics,
         variance: float | Tensor,
         batch: ScoringBatch,
+        draws: Draws | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
-    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
-        """Mean and variance of f at each signal of the batch given all other signals.
+    ) -> PerSignal:
+        """Log density of the observation of each signal of the batch given all other signals.
 
         The latent functions are distributed over the processes.
         """
         equations, latents = self.normal_equations(statistics), self.latents(statistics)
-        targets, noise = self.site_targets(batch.observations(self.task), latents)
+        observed = batch.observations(self.task)
+        targets, noise = self.site_targets(observed, latents)
 
         def leave_out(latent: int) -> tuple[Tensor, Tensor]:
             t, n = targets[:, latent], noise[:, latent]
             return left_out(*equations(latent).moments(variance, batch.features), t / n, 1 / n)
 
         processes = processes if processes.size <= latents else SINGLE_PROCESS
-        moments = map_latents(leave_out, range(latents)[processes.share(latents)])
-        mean, spread = (
-            processes.concatenate(torch.stack(parts, dim=1), 1) for parts in zip(*moments, strict=True)
-        )
-        return mean, spread + variance * batch.residual.clamp_min(0.0)[:, None]
+        moments = zip(*map_latents(leave_out, range(latents)[processes.share(latents)]), strict=True)
+        mean, spread = (processes.concatenate(torch.stack(parts, dim=1), 1) for parts in moments)
+        spread = spread + variance * batch.residual.clamp_min(0.0)[:, None]
+        draws = normal_draws(latents, SELECTION_DRAWS) if draws is None else draws
+        return self.predictive_log(mean, spread, observed, draws)

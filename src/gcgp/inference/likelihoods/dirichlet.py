@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
-from gcgp.inference.likelihoods.base import target_logs
-from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood
+from gcgp.inference.likelihoods.base import Latent, Observed, PerSignal, target_logs
+from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood, Draws
 from gcgp.inference.likelihoods.softmax import Softmax, expected_softmax, normal_draws
 from gcgp.inference.posterior import LOG_2PI, NormalEquations
 from gcgp.inference.search import (
@@ -35,8 +35,6 @@ ERROR_PSEUDO_COUNT = 0.1
 """Pseudo-count of misclassified signals; limits confidence."""
 SEARCH_DIRECTIONS = 1_000
 """With more than twice as many features, the search is done in the principal directions only."""
-SELECTION_DRAWS = 128
-"""Draws for class probabilities during the search."""
 
 
 def alpha_of(noise: float) -> float:
@@ -48,7 +46,7 @@ def alpha_of(noise: float) -> float:
     return 1 / math.expm1(noise)
 
 
-def cautious_loss(logs: Float[Tensor, "n"]) -> float:
+def cautious_loss(logs: PerSignal) -> float:
     """Mean negative log probability of the true class, with a pseudo-count of misclassified signals.
 
     Without errors, the mean alone can be reduced indefinitely by overconfidence.
@@ -94,9 +92,7 @@ class Dirichlet(ClosedFormLikelihood):
         """Number of classes."""
         return len(statistics.count)
 
-    def site_targets(
-        self, observations: Int[Tensor, "n"], latents: int
-    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+    def site_targets(self, observations: Observed, latents: int) -> tuple[Latent, Latent]:
         """Centered target and noise variance of each signal for each class."""
         own = torch.nn.functional.one_hot(observations, latents).double()
         (t1, n1), (t0, n0) = self.level(True), self.level(False)
@@ -133,7 +129,7 @@ class Dirichlet(ClosedFormLikelihood):
         variance: float | None = None,
         start: SearchPoint = DEFAULT_START,
         steps: Sequence[SearchPoint] = FINE_STEPS,
-        draws: Float[Tensor, "draws C"] | None = None,
+        draws: Draws | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
     ) -> SelectedModel[Dirichlet]:
         """The α_ε and variance with the least `cautious_loss` of the leave-one-out probabilities.
@@ -181,22 +177,14 @@ class Dirichlet(ClosedFormLikelihood):
             steps = [(0.0, step[1]) for step in steps if step[1]]
         return search(statistics, batch, start, steps)
 
-    def leave_one_out_logs(
-        self,
-        statistics: Statistics,
-        variance: float | Tensor,
-        batch: ScoringBatch,
-        draws: Float[Tensor, "draws C"] | None = None,
-        processes: ProcessGroup = SINGLE_PROCESS,
-    ) -> Float[Tensor, "n"]:
-        """Log probability of the label of each signal of the batch, leave-one-out."""
-        draws = normal_draws(len(statistics.count), SELECTION_DRAWS) if draws is None else draws
-        mean, spread = self.leave_one_out(statistics, variance, batch, processes)
-        return target_logs(expected_softmax(mean, spread, draws), batch.observations(self.task))
+    def predictive_log(
+        self, mean: Latent, variance: Latent, targets: Observed, draws: Draws | None = None
+    ) -> PerSignal:
+        """Log probability of the label."""
+        draws = normal_draws(mean.shape[1]) if draws is None else draws
+        return target_logs(expected_softmax(mean, variance, draws), targets)
 
-    def probabilities(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"]
-    ) -> Float[Tensor, "n C"]:
+    def probabilities(self, mean: Latent, variance: Latent) -> Latent:
         """E softmax(f)."""
         return self.predictive().probabilities(mean, variance)
 

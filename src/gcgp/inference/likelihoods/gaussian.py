@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,10 @@ from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
-from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood
+from gcgp.inference.likelihoods.base import Latent, Observed, PerSignal
+from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood, Draws
 from gcgp.inference.posterior import LOG_2PI, NormalEquations
-from gcgp.inference.search import DEFAULT_START, FINE_STEPS, ScoringBatch, SearchPoint, SelectedModel
+from gcgp.inference.search import ScoringBatch, SelectedModel
 from gcgp.inference.statistics import Statistics
 
 LOG10_VARIANCE_RATIOS = [step / 2 for step in range(-8, 19)]
@@ -45,9 +45,7 @@ class Gaussian(ClosedFormLikelihood):
         """1; groups of `statistics` count together."""
         return 1
 
-    def site_targets(
-        self, observations: Float[Tensor, "n"], latents: int
-    ) -> tuple[Float[Tensor, "n 1"], Float[Tensor, "n 1"]]:
+    def site_targets(self, observations: Observed, latents: int) -> tuple[Latent, Latent]:
         """The targets and the noise."""
         return observations[:, None], self._noise.expand_as(observations)[:, None]
 
@@ -64,40 +62,20 @@ class Gaussian(ClosedFormLikelihood):
         return lambda latent: equations
 
     def predictive_log(
-        self, mean: Float[Tensor, "n 1"], variance: Float[Tensor, "n 1"], targets: Float[Tensor, "n"]
-    ) -> Float[Tensor, "n"]:
-        """Log density of the target, noise included."""
+        self, mean: Latent, variance: Latent, targets: Observed, draws: Draws | None = None
+    ) -> PerSignal:
+        """Log density of the target, noise included; no draws are needed."""
         total = variance[:, 0] + self._noise
         return -0.5 * (LOG_2PI + total.log() + (targets - mean[:, 0]).square() / total)
 
-    def leave_one_out_logs(
-        self,
-        statistics: Statistics,
-        variance: float | Tensor,
-        batch: ScoringBatch,
-        draws: Float[Tensor, "draws 1"] | None = None,
-        processes: ProcessGroup = SINGLE_PROCESS,
-    ) -> Float[Tensor, "n"]:
-        """Log density of the target of each signal of the batch, leave-one-out."""
-        moments = self.leave_one_out(statistics, variance, batch, processes)
-        return self.predictive_log(*moments, batch.observations(self.task))
-
     def select(
-        self,
-        statistics: Statistics,
-        batch: ScoringBatch,
-        *,
-        variance: float | None = None,
-        start: SearchPoint = DEFAULT_START,
-        steps: Sequence[SearchPoint] = FINE_STEPS,
-        draws: Float[Tensor, "draws 1"] | None = None,
-        processes: ProcessGroup = SINGLE_PROCESS,
+        self, statistics: Statistics, batch: ScoringBatch, *, variance: float | None = None, **_: Any
     ) -> SelectedModel[Gaussian]:
         """The noise and variance with the largest collapsed bound.
 
         In the eigenbasis of ΦᵀΦ a bound costs O(M), and the best noise for a given ratio of variance to noise
         has a closed form, so one search over that ratio is enough. Of the batch only the mean of its prior
-        variances is used, as the unit of the ratio.
+        variances is used, as the unit of the ratio; other arguments are ignored.
         """
         size, noise = float(batch.diagonal.mean()), None if isinstance(self.noise, str) else float(self.noise)
         if not size > 0:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float
 from torch import Tensor
 
-from gcgp.inference.likelihoods.base import Likelihood, row_chunks
-from gcgp.inference.likelihoods.dirichlet import Dirichlet
+from gcgp.inference.likelihoods.base import Latent, Likelihood, Observed, PerSignal, row_chunks
 
 QUADRATURE_POINTS = 20
 QUADRATURE_ROWS = 2048
@@ -47,9 +46,7 @@ class RobustMax(Likelihood):
         if not number or not 0 < self.epsilon < 1:
             raise ValueError(f"epsilon={self.epsilon!r}: expected a number between 0 and 1")
 
-    def largest(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
-    ) -> Float[Tensor, "n"]:
+    def largest(self, mean: Latent, variance: Latent, targets: Observed) -> PerSignal:
         """Probability that the latent function of the target is the largest."""
         nodes, weights = _quadrature()
         deviation = variance.clamp_min(1e-10).sqrt()
@@ -62,16 +59,12 @@ class RobustMax(Likelihood):
             parts.append(below.masked_fill(chosen[:, :, None], 1.0).prod(dim=1) @ weights)
         return torch.cat(parts)
 
-    def expected_log(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
-    ) -> Float[Tensor, "n"]:
+    def expected_log(self, mean: Latent, variance: Latent, targets: Observed) -> PerSignal:
         """The two values of log p(y | f), weighted by their probabilities."""
         correct = self.largest(mean, variance, targets)
         return correct * math.log1p(-self.epsilon) + (1 - correct) * math.log(self._other(mean))
 
-    def probabilities(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"]
-    ) -> Float[Tensor, "n C"]:
+    def probabilities(self, mean: Latent, variance: Latent) -> Latent:
         """Of all classes, normalized to a sum of 1, from which quadrature deviates a little."""
         labels = torch.arange(mean.shape[1])
         largest = [self.largest(mean, variance, label.expand(len(mean))) for label in labels]
@@ -79,10 +72,6 @@ class RobustMax(Likelihood):
         correct = correct / correct.sum(dim=1, keepdim=True)
         return correct * (1 - self.epsilon) + (1 - correct) * self._other(mean)
 
-    def closed_form(self) -> Dirichlet:
-        """`Dirichlet()`."""
-        return Dirichlet()
-
-    def _other(self, mean: Float[Tensor, "n C"]) -> float:
+    def _other(self, mean: Latent) -> float:
         """Probability of each class whose latent function is not the largest."""
         return self.epsilon / max(1, mean.shape[1] - 1)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float
 from torch import Tensor
 
 from gcgp._runtime.errors import check_integer
-from gcgp.inference.likelihoods.base import Likelihood, SiteMoments, row_chunks
-from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood
+from gcgp.inference.likelihoods.base import Latent, Likelihood, Observed, PerSignal, row_chunks
 
 PROBABILITY_DRAWS = 512
 PROBABILITY_ROWS = 128
@@ -29,17 +28,11 @@ def normal_draws(classes: int, draws: int = PROBABILITY_DRAWS, seed: int = 0) ->
     return torch.special.ndtri(points.clamp(1e-9, 1 - 1e-9))
 
 
-def expected_softmax(
-    mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], draws: Float[Tensor, "draws C"]
-) -> Float[Tensor, "n C"]:
+def expected_softmax(mean: Latent, variance: Latent, draws: Float[Tensor, "draws C"]) -> Latent:
     """E softmax(f) for f ~ N(mean, diag(variance)), with the same draws for all rows."""
     rows = max(1, PROBABILITY_ROWS * PROBABILITY_DRAWS // len(draws))
-    return torch.cat(
-        [
-            torch.softmax(m[:, None, :] + v[:, None, :].sqrt() * draws, dim=-1).mean(dim=1)
-            for m, v in row_chunks(rows, mean, variance)
-        ]
-    )
+    chunks = row_chunks(rows, mean, variance)
+    return torch.cat([torch.softmax(_latent(m, v, draws), dim=-1).mean(dim=1) for m, v in chunks])
 
 
 @dataclass(eq=False, repr=False)
@@ -58,6 +51,7 @@ class Softmax(Likelihood):
     array([[0.82, 0.18]])
     """
 
+    _: KW_ONLY
     draws: Any = 256
     seed: Any = 0
     name = "softmax"
@@ -68,28 +62,23 @@ class Softmax(Likelihood):
         check_integer("draws", self.draws)
         check_integer("seed", self.seed, 0)
 
-    def expected_log(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
-    ) -> Float[Tensor, "n"]:
+    def expected_log(self, mean: Latent, variance: Latent, targets: Observed) -> PerSignal:
         """E log softmax(f)_y."""
         draws = self._antithetic_draws(mean.shape[1])
         return torch.cat(
             [
-                m.gather(1, t[:, None])[:, 0]
-                - torch.logsumexp(m[:, None, :] + v[:, None, :].sqrt() * draws, dim=-1).mean(dim=1)
+                m.gather(1, t[:, None])[:, 0] - torch.logsumexp(_latent(m, v, draws), dim=-1).mean(dim=1)
                 for m, v, t in row_chunks(EXPECTED_LOG_ROWS, mean, variance, targets)
             ]
         )
 
-    def sites(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"], targets: Num[Tensor, "n"]
-    ) -> SiteMoments:
+    def sites(self, mean: Latent, variance: Latent, targets: Observed) -> tuple[PerSignal, Latent, Latent]:
         """See `Likelihood`; precisions are means of p(1 − p), which are never negative."""
         one_hot = torch.nn.functional.one_hot(targets, mean.shape[1]).to(mean.dtype)
         draws = self._antithetic_draws(mean.shape[1])
         values, probabilities, precisions = [], [], []
         for m, v, chosen in row_chunks(EXPECTED_LOG_ROWS, mean, variance, one_hot):
-            latent = m[:, None, :] + v[:, None, :].sqrt() * draws
+            latent = _latent(m, v, draws)
             logs = torch.logsumexp(latent, dim=-1, keepdim=True)
             p = latent.sub_(logs).exp_()
             values.append((chosen * m).sum(dim=1) - logs.mean(dim=(1, 2)))
@@ -97,26 +86,22 @@ class Softmax(Likelihood):
             precisions.append(probabilities[-1] - p.square_().mean(dim=1))
         return torch.cat(values), one_hot - torch.cat(probabilities), torch.cat(precisions)
 
-    def probabilities(
-        self, mean: Float[Tensor, "n C"], variance: Float[Tensor, "n C"]
-    ) -> Float[Tensor, "n C"]:
+    def probabilities(self, mean: Latent, variance: Latent) -> Latent:
         """E softmax(f)."""
         return expected_softmax(mean, variance, normal_draws(mean.shape[1]))
 
-    def closed_form(self) -> ClosedFormLikelihood:
-        """`Dirichlet()`."""
-        from gcgp.inference.likelihoods.dirichlet import Dirichlet  # which imports this module
-
-        return Dirichlet()
-
     def predictive(self) -> Softmax:
-        """A softmax with the default draws, which do not matter for predictions."""
+        """A softmax; the draws of the expected log likelihood do not matter for predictions."""
         return Softmax()
 
     def resampled(self, seed: int) -> Softmax:
         """Fewer draws with another seed."""
-        return Softmax(min(self.draws, STEP_DRAWS), self.seed + seed)
+        return Softmax(draws=min(self.draws, STEP_DRAWS), seed=self.seed + seed)
 
     def _antithetic_draws(self, classes: int) -> Float[Tensor, "draws C"]:
         half = normal_draws(classes, max(1, self.draws // 2), self.seed)
         return torch.cat([half, -half])
+
+
+def _latent(mean: Latent, variance: Latent, draws: Float[Tensor, "d C"]) -> Float[Tensor, "n d C"]:
+    return mean[:, None, :] + variance[:, None, :].sqrt() * draws

@@ -97,8 +97,7 @@ class NaturalGradient(InferenceMethod):
         if isinstance(likelihood, ClosedFormLikelihood):
             return _Search(closed, closed, lambda point: (closed, variance))
         if isinstance(likelihood, Anchored):
-            anchored = Anchored(closed.alpha, likelihood.weight, likelihood.draws, likelihood.seed)
-            softmax = likelihood.softmax()
+            anchored, softmax = replace(likelihood, alpha=closed.alpha), likelihood.predictive()
             if likelihood.weight != "auto":
                 return _Search(closed, softmax, lambda point: (anchored, variance))
 

@@ -155,7 +155,7 @@ class Refinement:
         """The posteriors for each weight, each from the one before; the first is the given one."""
         yield posterior
         for weight in weights[1:]:
-            likelihood = Anchored(self.closed_form.alpha, weight, REFINEMENT_DRAWS)
+            likelihood = Anchored(self.closed_form.alpha, weight, draws=REFINEMENT_DRAWS)
             posterior = self._maximize(posterior, likelihood, variance, members)
             yield posterior
 
