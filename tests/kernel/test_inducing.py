@@ -7,10 +7,10 @@ from gpytorch.kernels import RBFKernel
 
 from gcgp.kernel import choose_inducing
 from gcgp.kernel.base import evaluate
-from gcgp.kernel.inducing import METHODS
+from gcgp.kernel.inducing import INDUCING_METHODS
 from slow_reference import KERNELS, example_kernel
 
-EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
+EVERY_METHOD = pytest.mark.parametrize("method", INDUCING_METHODS)
 
 
 def choose(candidates, count, method, random_state=0, **options):

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from gcgp.kernel import blocks, sums
+from gcgp.kernel import sums
 from gcgp.kernel.base import evaluate
+from gcgp.kernel.engine import blocks
 from gcgp.patches import Patches
 from slow_reference import KERNELS, example_kernel, loop_kff, loop_kfu, ragged_patches
 
@@ -164,19 +165,6 @@ def test_gradient_of_diagonal(name, elements, monkeypatch):
     assert torch.autograd.gradcheck(diagonal, gradient_inputs(kernel, patches), fast_mode=True)
 
 
-@pytest.mark.parametrize("name", GRADIENT_KERNELS)
-def test_gradient_of_sampled_diagonal(name):
-    kernel, patches = example_kernel(name), ragged_patches([2, 0, 1, 4])
-    values, _, *lengthscales = gradient_inputs(kernel, patches)
-    multiplicity = patches.multiplicity.detach()  # what is drawn depends on it
-
-    def diagonal(values, *_):
-        current = Patches(values, multiplicity, patches.offsets, patches.vertices)
-        return sums.kff_diagonal(kernel, current, draws=3)
-
-    assert torch.autograd.gradcheck(diagonal, (values, *lengthscales), fast_mode=True)
-
-
 @EVERY_KERNEL
 def test_gradients_are_finite_where_patches_coincide(name):
     kernel, patches = example_kernel(name), ragged_patches([4, 2])
@@ -246,94 +234,6 @@ def unchanged(kernel, patches, other):
         # Loose: a patch and its copy are a rounding apart before they are merged, and Matérn 1/2 has a kink.
         expected = sums.kff_diagonal(kernel, patches)
         torch.testing.assert_close(sums.kff_diagonal(kernel, other), expected, rtol=1e-6, atol=1e-5)
-
-
-def copies(patches, count):
-    """One signal many times over: each copy gets draws of its own."""
-    return Patches(
-        patches.values.repeat(count, 1),
-        patches.multiplicity.repeat(count),
-        torch.arange(count + 1) * len(patches.values),
-        torch.arange(count * len(patches.values)),
-    )
-
-
-def unbiased(sampled, exact):
-    error = sampled.std(dim=0) / len(sampled) ** 0.5
-    assert (error > 0).all()
-    assert ((sampled.mean(dim=0) - exact).abs() < 4 * error).all()
-
-
-@pytest.mark.parametrize("name", ["rbf", "scaled matern32", "linear", "product"])
-@pytest.mark.parametrize("draws", [2, 5])
-def test_sampled_diagonal_is_unbiased(name, draws):
-    kernel, patches = example_kernel(name), ragged_patches([12])
-    with torch.no_grad():
-        sampled = sums.kff_diagonal(kernel, copies(patches, 500), draws=draws)
-        unbiased(sampled[:, None], sums.kff_diagonal(kernel, patches))
-
-
-def test_sampled_diagonal_is_unbiased_over_seeds():
-    kernel, patches = example_kernel("rbf"), ragged_patches([12, 8])
-    with torch.no_grad():
-        rows = [sums.kff_diagonal(kernel, patches, draws=4, seed=seed) for seed in range(100)]
-        unbiased(torch.stack(rows), sums.kff_diagonal(kernel, patches))
-
-
-def test_gradient_of_sampled_diagonal_is_unbiased():
-    kernel, patches = example_kernel("rbf"), ragged_patches([10])
-    patches.multiplicity.requires_grad_()
-    (exact,) = torch.autograd.grad(sums.kff_diagonal(kernel, patches).sum(), patches.multiplicity)
-    many = copies(patches, 20_000)  # one of the ten counts little and is seldom drawn
-    multiplicity = many.multiplicity.detach().requires_grad_()
-    many = Patches(many.values, multiplicity, many.offsets, many.vertices)
-    (slopes,) = torch.autograd.grad(sums.kff_diagonal(kernel, many, draws=5).sum(), multiplicity)
-    unbiased(slopes.reshape(-1, 10), exact)
-
-
-def test_sampled_diagonal_does_not_depend_on_chunks():
-    kernel, patches = example_kernel("rbf"), ragged_patches([9, 3, 12, 7])
-    with torch.no_grad():
-        whole = sums.kff_diagonal(kernel, patches, draws=4, seed=3)
-        for cut in range(1, 4):
-            parts = (patches[:cut], 0), (patches[cut:], cut)
-            values = [
-                sums.kff_diagonal(kernel, part, draws=4, seed=3, numbers=first + np.arange(len(part)))
-                for part, first in parts
-            ]
-            close(torch.cat(values), whole)
-        other = sums.kff_diagonal(kernel, patches, draws=4, seed=4)
-    assert not torch.isclose(other, whole)[[0, 2, 3]].any()
-
-
-def test_diagonal_of_few_patches_is_not_sampled():
-    kernel, patches = example_kernel("rbf"), ragged_patches([5, 0, 1, 4])
-    with torch.no_grad():
-        exact = sums.kff_diagonal(kernel, patches)
-        close(sums.kff_diagonal(kernel, patches, draws=5, seed=1), exact)
-        sampled = sums.kff_diagonal(kernel, patches, draws=4, seed=1)
-    close(sampled[1:], exact[1:])
-    assert not torch.isclose(sampled[0], exact[0])
-
-
-def test_sampled_diagonal_of_patches_that_do_not_count_is_zero():
-    """Vertex weights may cancel in copies of one patch, or be zero."""
-    patches = ragged_patches([6, 6])
-    multiplicity = torch.cat([torch.zeros(6), torch.ones(6)]).double()
-    patches = Patches(patches.values, multiplicity, patches.offsets, patches.vertices)
-    with torch.no_grad():
-        sampled = sums.kff_diagonal(example_kernel("rbf"), patches, draws=4)
-    assert sampled.isfinite().all()
-    assert float(sampled[0]) == 0
-
-
-def test_a_patch_that_does_not_count_is_never_drawn():
-    patches = ragged_patches([6])
-    multiplicity = torch.tensor([1.0, 0.0, 1.0, 0.0, 2.0, 0.0], dtype=torch.float64)
-    patches = Patches(patches.values, multiplicity, patches.offsets, patches.vertices)
-    with torch.no_grad():
-        sampled = sums.kff_diagonal(example_kernel("rbf"), copies(patches, 50), draws=4)
-    assert sampled.isfinite().all()
 
 
 @pytest.mark.parametrize("name", ["matern32", "scaled rbf"])

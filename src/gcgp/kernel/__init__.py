@@ -1,6 +1,6 @@
-"""How alike two signals are. Enters: patches. Leaves: Kuu, Kuf, Kff and its diagonal.
+"""The kernel between signals. Input: patches and a base kernel. Output: Kuu, Kfu, Kff and its diagonal.
 
-`sums` is the one place where a base kernel is summed over patches; `inducing` chooses inducing patches.
+`sums` has the formulas, `engine` their fast computation, and `inducing` selects inducing patches.
 """
 
 from gcgp.kernel.base import base_kernel

@@ -1,4 +1,4 @@
-"""Pooling over rotations: patches that differ only in where their first direction points are the same."""
+"""Kernels that are invariant to the direction in which the first angular bin of a patch points."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 class RotationAverage(Kernel):
     """The mean of a base kernel over the J rotations of one of its arguments.
 
-    `rotations[s]` says which column of a patch stands in each place once it is turned by s directions. The
-    base kernel must not care if both patches are turned alike, as one with the same lengthscale for all
-    directions does not; then the mean over the turns of one patch is that over the turns of both.
+    `rotations[s]` is the permutation of columns that rotates a patch by s directions. The base kernel must be
+    invariant to a common rotation of both arguments: its lengthscales are equal in all directions. Then the
+    mean over rotations of one argument equals the mean over rotations of both.
     """
 
     rotations: Int[Tensor, "J dim"]
@@ -25,20 +25,15 @@ class RotationAverage(Kernel):
         self.base_kernel = base_kernel
         self.register_buffer("rotations", rotations)
 
-    @property
-    def turns(self) -> int:
-        """J."""
-        return len(self.rotations)
-
-    def turned(self, patches: Float[Tensor, "*batch rows dim"]) -> Float[Tensor, "*batch rows_times_J dim"]:
-        """All J rotations of every patch, those of one patch side by side."""
+    def rotated(self, patches: Float[Tensor, "*batch rows dim"]) -> Float[Tensor, "*batch rows_times_J dim"]:
+        """The J rotations of each patch, in consecutive rows."""
         return patches[..., self.rotations].flatten(-3, -2)
 
-    def pooled(self, values: Float[Tensor, "*batch rows_times_J"]) -> Float[Tensor, "*batch rows"]:
-        """The mean over the rotations of every patch, of values in the order of `turned`."""
-        return values.unflatten(-1, (-1, self.turns)).mean(dim=-1)
+    def average(self, values: Float[Tensor, "*batch rows_times_J"]) -> Float[Tensor, "*batch rows"]:
+        """The mean over the rotations of each patch, for values in the order of `rotated`."""
+        return values.unflatten(-1, (-1, len(self.rotations))).mean(dim=-1)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """As GPyTorch's kernels: the matrix, or its diagonal."""
-        values = [self.base_kernel(x1, x2[..., turn], diag=diag, **params) for turn in self.rotations]
+        """The kernel matrix, or its diagonal."""
+        values = [self.base_kernel(x1, x2[..., rotation], diag=diag, **params) for rotation in self.rotations]
         return torch.stack([v if isinstance(v, Tensor) else v.to_dense() for v in values]).mean(dim=0)

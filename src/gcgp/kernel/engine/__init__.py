@@ -1,1 +1,4 @@
-"""Blocked, threaded and compiled sums of base kernels over patches."""
+"""Fast sums over patches. Input: a base kernel and patches. Output: sums per signal, differentiable.
+
+Blocks that fit the cache, threads, compiled loops, and float64 where float32 is not accurate enough.
+"""

@@ -1,4 +1,4 @@
-"""Kernel values in blocks that stay in a core's cache, and their sums over the patches of signals."""
+"""Kernel values in blocks that fit the cache of a core, and their sums over the patches of signals."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from itertools import pairwise
 
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from gcgp._runtime.threads import parallel_map, scratch, shares
-from gcgp.kernel.base import LARGEST_COORDINATE, distance_form, evaluate
+from gcgp.kernel.base import MAX_COORDINATE, distance_form, evaluate
 from gcgp.patches import Patches
 
 BLOCK_ELEMENTS = 1 << 18
-"""Kernel values computed at a time: 1 MB of float32, about a core's second-level cache."""
-BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
-"""On a device that is no CPU."""
+"""Kernel values per block: 1 MB of float32, about the second-level cache of a core."""
+BLOCK_ELEMENTS_ON_DEVICE = 1 << 26
 BLOCK_ELEMENTS_WITH_GRADIENT = 1 << 22
 
 Rows = slice | Tensor
+Batch = tuple[Tensor, Tensor, Tensor]
+"""Indices of signals `[b]`, their rows with padding `[b, P]`, and which rows are not padding `[b, P]`."""
 
 
 def block_elements(values: Tensor) -> int:
-    """Kernel values to compute at a time where these values are."""
-    return BLOCK_ELEMENTS if on_cpu(values) else BLOCK_ELEMENTS_ELSEWHERE
+    """Kernel values per block on the device of these values."""
+    return BLOCK_ELEMENTS if on_cpu(values) else BLOCK_ELEMENTS_ON_DEVICE
 
 
 def on_cpu(values: Tensor) -> bool:
-    """Whether values are where our own loops and pull-backs run; elsewhere it is torch alone."""
+    """Whether threads, compiled loops and our own gradients can be used; other devices use torch only."""
     return values.device.type == "cpu"
 
 
 def compiled(values: Tensor) -> bool:
-    """Whether there are compiled loops for numbers of this kind and place."""
+    """Whether there are compiled loops for this dtype and device."""
     return values.dtype == torch.float32 and on_cpu(values)
 
 
@@ -48,9 +49,9 @@ class Blocks:
     """Without gradients, a block may be overwritten by the next one in the same thread."""
     scale: Tensor | float
     recomputed: bool = False
-    """Whether a backward pass will follow, for which blocks are not to be kept."""
+    """Whether to compute blocks again in the backward pass, instead of keeping them."""
     exponents: Callable[[Rows, Rows], Tensor] | None = None
-    """Like `values`, but their logarithms, if the kernel is an exponential of a product."""
+    """The logarithms of `values` if the kernel is an RBF, without gradients."""
 
     @classmethod
     def of(
@@ -61,13 +62,13 @@ class Blocks:
         center: Float[Tensor, "*rows dim"],
         exact: bool = False,
     ) -> Blocks:
-        """Blocks of a kernel, the quick ones where it is a smooth function of distance without gradients.
+        """Blocks by one matrix product each if the kernel is a smooth function of distance without gradients.
 
-        `center` is subtracted from the rows of both, for accuracy: one for all, or one per row of x and y.
-        `exact` computes distances by differences of coordinates.
+        `center`, one row or one per row of x and y, is subtracted for accuracy. `exact` computes distances by
+        differences of coordinates.
         """
         form = distance_form(kernel)
-        recomputed = torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *kernel.parameters()))
+        recomputed = needs_gradient(x, y, *kernel.parameters())
         if form is None or form.kink or recomputed or exact:
             return cls(lambda a, b: evaluate(kernel, x[a], y[b], exact=exact), 1.0, recomputed)
         lengthscale = form.lengthscale.detach().to(x)
@@ -84,7 +85,7 @@ class Blocks:
         of_squared_distance: Callable[[Tensor], Tensor] | None = None,
         scale: Tensor | float = 1.0,
     ) -> Blocks:
-        """Blocks of rows that `scaled` made: −½|x−y|² = x·y − ½|y|² − ½|x|² is one product of them."""
+        """Blocks between rows returned by `scaled`: −½|x−y|² = x·y − ½|y|² − ½|x|² is one product."""
         columns = right[:, [*range(right.shape[1] - 2), -1, -2]].T.contiguous()
 
         def exponents(a: Rows, b: Rows) -> Tensor:
@@ -101,63 +102,93 @@ class Blocks:
 
         return cls(values, scale, exponents=exponents if of_squared_distance is None else None)
 
-    def piece(self, function: Callable[[], Tensor]) -> Tensor:
-        """What `function` makes of blocks, computed again in the backward pass."""
+    def recompute(self, function: Callable[[], Tensor]) -> Tensor:
+        """The result of a function of blocks, which runs again in the backward pass if there is one."""
         return checkpoint(function, use_reentrant=False) if self.recomputed else function()
 
-    def sums(self, patches: Patches, columns: slice, width: int) -> Float[Tensor, "N M"]:
-        """Σ over each signal's patches of multiplicity × kernel, walking the flat rows block by block."""
-        total, signal_of = len(patches.values), patches.signal_of
+    def sums(self, patches: Patches, width: int) -> Float[Tensor, "N width"]:
+        """Σ_v m_v k_g(Z_n[v], y) / scale of each signal and row of y, of which there are `width`."""
+        signal_of = patches.signal_of
         if self.recomputed or patches.multiplicity.requires_grad or not on_cpu(patches.values):
-            return self._traced_sums(patches, columns, width, signal_of)
-        quick = self.exponents is not None and compiled(patches.values)
-        kind = torch.float64 if quick else patches.values.dtype
-        size = max(1, block_elements(patches.values) // max(width, 1))
+            return self._differentiable_sums(patches, width, signal_of)
+        use_loops = self.exponents is not None and compiled(patches.values)
+        dtype = torch.float64 if use_loops else patches.values.dtype
 
-        def of_share(share: Sequence[slice]) -> tuple[slice, Tensor]:
+        def sums_of(share: Sequence[slice]) -> tuple[slice, Tensor]:
             first, last = int(signal_of[share[0].start]), int(signal_of[share[-1].stop - 1])
-            sums = torch.zeros(last + 1 - first, width, dtype=kind, device=patches.values.device)
-            for part in share:
-                own, m = signal_of[part] - first, patches.multiplicity[part]
-                if quick and self.exponents is not None:
-                    add_exponentials(self.exponents(part, columns), m, own, sums)
+            sums = torch.zeros(last + 1 - first, width, dtype=dtype)
+            for rows in share:
+                signals, m = signal_of[rows] - first, patches.multiplicity[rows]
+                if use_loops and self.exponents is not None:
+                    add_exponentials(self.exponents(rows, slice(None)), m, signals, sums)
                 else:
-                    _add_segments(self.values(part, columns), m, own, sums)
+                    _add_segments(self.values(rows, slice(None)), m, signals, sums)
             return slice(first, last + 1), sums
 
-        out = torch.zeros(len(patches), width, dtype=kind, device=patches.values.device)
-        if total:
-            for signals, sums in parallel_map(of_share, shares(cut(total, size))):
-                out[signals] += sums
+        out = torch.zeros(len(patches), width, dtype=dtype)
+        add_shares(sums_of, cut(len(patches.values), block_elements(out) // max(width, 1)), out)
         return out.to(patches.values.dtype)
 
-    def _traced_sums(
-        self, patches: Patches, columns: slice, width: int, signal_of: Int[Tensor, "P"]
-    ) -> Float[Tensor, "N M"]:
+    def _differentiable_sums(
+        self, patches: Patches, width: int, signal_of: Int[Tensor, "P"]
+    ) -> Float[Tensor, "N width"]:
         out = patches.values.new_zeros(len(patches), width)
         size = max(BLOCK_ELEMENTS_WITH_GRADIENT, block_elements(out)) // max(width, 1)
-        for part in cut(len(patches.values), size):
-            signals, place = torch.unique_consecutive(signal_of[part], return_inverse=True)
-            signals, place = signals.to(out.device), place.to(out.device)
+        for rows in cut(len(patches.values), size):
+            signals, inverse = torch.unique_consecutive(signal_of[rows], return_inverse=True)
+            signals, inverse = signals.to(out.device), inverse.to(out.device)
 
-            def partial(part: slice = part, place: Tensor = place, count: int = len(signals)) -> Tensor:
-                weighted = self.values(part, columns) * patches.multiplicity[part, None]
-                return weighted.new_zeros(count, width).index_add(0, place, weighted)
+            def partial(rows: slice = rows, inverse: Tensor = inverse, count: int = len(signals)) -> Tensor:
+                weighted = self.values(rows, slice(None)) * patches.multiplicity[rows, None]
+                return weighted.new_zeros(count, width).index_add(0, inverse, weighted)
 
-            out = out.index_add(0, signals, self.piece(partial))
+            out = out.index_add(0, signals, self.recompute(partial))
         return out
 
 
+def add_shares(
+    sums_of: Callable[[Sequence[slice]], tuple[slice, Tensor]],
+    blocks: Sequence[slice],
+    out: Float[Tensor, "N Q"],
+) -> None:
+    """Add to `out` the sums of runs of signals that each thread computes for its share of the blocks."""
+    if blocks:
+        for signals, sums in parallel_map(sums_of, shares(blocks)):
+            out[signals] += sums
+
+
+def needs_gradient(*tensors: Tensor) -> bool:
+    """Whether autograd records operations on any of the tensors."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def padded_batches(
+    offsets: Int[Tensor, "N_plus_1"], chosen: Bool[Tensor, "N"], elements: int
+) -> Iterator[Batch]:
+    """Batches of the chosen signals, by size, of at most so many kernel values each.
+
+    Padding repeats the first row of a signal, so that no signal depends on rows of another.
+    """
+    signals = torch.nonzero(chosen)[:, 0]
+    signals = signals[torch.argsort(offsets.diff()[signals], stable=True)]
+    starts, counts = offsets[signals], offsets.diff()[signals]
+    sizes = counts.tolist()
+    start = sum(size == 0 for size in sizes)
+    while start < len(sizes):
+        stop = start + 1
+        while stop < len(sizes) and (stop + 1 - start) * sizes[stop] ** 2 <= elements:
+            stop += 1
+        columns = torch.arange(sizes[stop - 1])
+        inside = columns < counts[start:stop, None]
+        rows = starts[start:stop, None] + torch.where(inside, columns, 0)
+        yield signals[start:stop], rows, inside
+        start = stop
+
+
 def cut(total: int, size: int) -> list[slice]:
-    """Rows 0 to `total`, in pieces of so many."""
+    """Rows 0 to `total` in slices of this size, at least 1."""
     size = max(1, size)
     return [slice(start, min(start + size, total)) for start in range(0, total, size)]
-
-
-def segments(patches: Patches) -> Iterator[tuple[int, int]]:
-    """Where the rows of each signal start and stop."""
-    ends = patches.offsets.tolist()
-    return pairwise(ends)
 
 
 def add_exponentials(
@@ -166,7 +197,7 @@ def add_exponentials(
     signal_of: Int[Tensor, "P"],
     out: Float[Tensor, "N Q"],
 ) -> None:
-    """out[signal_of[i]] += m_i exp(exponents[i]), where `compiled` says that this can be."""
+    """out[signal_of[i]] += m_i exp(exponents[i]), by a compiled loop."""
     from gcgp.kernel.engine.loops import add_exponentials
 
     add_exponentials(exponents.numpy(), m.numpy(), signal_of.numpy(), out.numpy())
@@ -175,7 +206,7 @@ def add_exponentials(
 def _add_segments(
     block: Float[Tensor, "P Q"], m: Float[Tensor, "P"], signal_of: Int[Tensor, "P"], out: Float[Tensor, "N Q"]
 ) -> None:
-    """out[signal_of[i]] += m_i block[i], by products."""
+    """out[signal_of[i]] += m_i block[i], by matrix products."""
     signals, counts = torch.unique_consecutive(signal_of, return_counts=True)
     ends = [0, *counts.cumsum(0).tolist()]
     for n, (a, b) in zip(signals.tolist(), pairwise(ends), strict=True):
@@ -185,13 +216,11 @@ def _add_segments(
 def scaled(
     x: Float[Tensor, "P dim"], center: Float[Tensor, "*rows dim"], lengthscale: Float[Tensor, "..."]
 ) -> Float[Tensor, "P dim_plus_2"]:
-    """x around the center, over the lengthscale; then 1; then minus half the squared norm of that."""
-    dim, x, lengthscale = x.shape[1], x.detach(), lengthscale.detach()
+    """(x − center) / lengthscale, a column of ones, and −½ times the squared norm."""
+    dim, x = x.shape[1], x.detach()
     rows = x.new_ones(len(x), dim + 2)
-    own = rows[:, :dim]
-    torch.sub(x, center.detach().to(x), out=own)
-    own.div_(lengthscale)
-    largest = LARGEST_COORDINATE[x.dtype]
-    own.clamp_(-largest, largest)
-    torch.mul(torch.linalg.vecdot(own, own), -0.5, out=rows[:, dim + 1])
+    z = rows[:, :dim]
+    torch.sub(x, center.detach().to(x), out=z)
+    z.div_(lengthscale.detach()).clamp_(-MAX_COORDINATE[x.dtype], MAX_COORDINATE[x.dtype])
+    torch.mul(torch.linalg.vecdot(z, z), -0.5, out=rows[:, dim + 1])
     return rows

@@ -1,63 +1,70 @@
-"""Sums over patches and all rotations of other patches at once: the quick way of a kernel that pools them."""
+"""Sums over patches and all rotations of other patches at once, for `RotationAverage` without gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp._runtime.threads import parallel_map, shares
-from gcgp.kernel.base import distance_form
-from gcgp.kernel.engine.blocks import add_exponentials, block_elements, compiled, cut, on_cpu, segments
+from gcgp._runtime.threads import parallel_map
+from gcgp.kernel.base import DistanceForm, distance_form
+from gcgp.kernel.engine.blocks import (
+    add_exponentials,
+    add_shares,
+    block_elements,
+    compiled,
+    cut,
+    needs_gradient,
+    on_cpu,
+)
 from gcgp.kernel.engine.circular_correlation import CircularCorrelation
 from gcgp.kernel.rotation_average import RotationAverage
 from gcgp.patches import Patches
 
-ROWS = 32
-"""Of a tile of values, with as many columns as fit the cache: products of a few long rows take twice
-the time."""
+ROWS_PER_TILE = 32
+"""With as many columns as fit the cache; products of fewer, longer rows take twice as long."""
 
 
 @dataclass(frozen=True)
 class RotationSums:
-    """k_g between rows of x and all rotations of rows of y, divided by `scale`."""
+    """The average of k_g between rows of x and the rotations of rows of y."""
 
     correlation: CircularCorrelation
-    of_squared_distance: Callable[[Tensor], Tensor] | None
-    scale: Tensor | float
+    form: DistanceForm
 
     @classmethod
     def of(
         cls,
         kernel: RotationAverage,
-        x: Float[Tensor, "P dim"],
+        patches: Patches,
         y: Float[Tensor, "Q dim"],
         center: Float[Tensor, "*rows dim"],
     ) -> RotationSums | None:
-        """None with gradients, or if the base kernel has no quick way.
+        """For the patches as x; None if gradients are needed or the base kernel is not supported.
 
-        `center` is subtracted from the rows of both, for accuracy: one for all, or one per row of x and y.
+        `center`, one row or one per row of x and y, is subtracted for accuracy.
         """
-        form = distance_form(kernel.base_kernel)
-        recomputed = torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *kernel.parameters()))
-        if form is None or form.kink or recomputed or not on_cpu(x):
+        x, form = patches.values, distance_form(kernel.base_kernel)
+        gradient = patches.multiplicity.requires_grad or needs_gradient(x, y, *kernel.parameters())
+        if form is None or form.kink or gradient or not on_cpu(x):
             return None
         lengthscale = form.lengthscale.detach().to(x.dtype)
         correlation = CircularCorrelation.of(
             x.detach(), y.detach(), center.detach().to(x), lengthscale, kernel.rotations
         )
-        scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
-        return None if correlation is None else cls(correlation, form.of_squared_distance, scale)
+        return None if correlation is None else cls(correlation, form)
 
     def sums(self, patches: Patches) -> Float[Tensor, "N Q"]:
-        """The sum over each signal's patches of multiplicity × the mean over turns of a row of y."""
+        """Σ_v m_v k(Z_n[v], y) of each signal and row of y."""
         signal_of, m = patches.signal_of, patches.multiplicity
-        tiles = cut(self.correlation.right.shape[2], self._columns)
+        width = self.correlation.right.shape[2]
+        tiles = cut(width, self._columns)
 
-        def of_share(share: Sequence[slice]) -> tuple[slice, Tensor]:
+        def sums_of(share: Sequence[slice]) -> tuple[slice, Tensor]:
             first, last = int(signal_of[share[0].start]), int(signal_of[share[-1].stop - 1])
             sums = [m.new_zeros(last + 1 - first, t.stop - t.start, dtype=torch.float64) for t in tiles]
             for columns, part in zip(tiles, sums, strict=True):
@@ -65,64 +72,65 @@ class RotationSums:
                     self._add(rows, columns, m[rows], signal_of[rows] - first, part)
             return slice(first, last + 1), torch.cat(sums, dim=1)
 
-        out = torch.zeros(len(patches), self.correlation.right.shape[2], dtype=torch.float64)
-        blocks = cut(len(patches.values), ROWS)
-        if blocks:
-            for signals, sums in parallel_map(of_share, shares(blocks)):
-                out[signals] += sums
-        return out.to(patches.values.dtype) * self.scale
+        out = torch.zeros(len(patches), width, dtype=torch.float64)
+        add_shares(sums_of, cut(len(patches.values), ROWS_PER_TILE), out)
+        return out.to(patches.values.dtype) * self._scale
 
     def diagonal(self, patches: Patches) -> Float[Tensor, "N"]:
-        """The double sum over each signal's own patches, which are x and y.
+        """The double sum over the patches of each signal, which are x and y.
 
-        It is symmetric: what stands beside the blocks of its diagonal counts twice on one side.
+        The sum is symmetric, so tiles above the diagonal count twice.
         """
         m = patches.multiplicity
         pieces = [
             (n, slice(start + block.start, start + block.stop), stop)
-            for n, (start, stop) in enumerate(segments(patches))
-            for block in cut(stop - start, ROWS)
+            for n, (start, stop) in enumerate(pairwise(patches.offsets.tolist()))
+            for block in cut(stop - start, ROWS_PER_TILE)
         ]
 
-        def of_piece(piece: tuple[int, slice, int]) -> Tensor:
+        def sum_of(piece: tuple[int, slice, int]) -> Tensor:
             _, rows, stop = piece
             total = torch.zeros((), dtype=torch.float64)
-            alone = torch.zeros(rows.stop - rows.start, dtype=torch.int64)
+            signal_of = torch.zeros(rows.stop - rows.start, dtype=torch.int64)
             for tile in cut(stop - rows.start, self._columns):
                 columns = slice(rows.start + tile.start, rows.start + tile.stop)
                 part = torch.zeros(1, tile.stop - tile.start, dtype=torch.float64)
-                self._add(rows, columns, m[rows], alone, part)
+                self._add(rows, columns, m[rows], signal_of, part)
                 part[:, max(0, rows.stop - columns.start) :] *= 2
                 total += part[0] @ m[columns].double()
             return total
 
         out = torch.zeros(len(patches), dtype=torch.float64)
-        for (n, _, _), total in zip(pieces, parallel_map(of_piece, pieces), strict=True):
+        for (n, _, _), total in zip(pieces, parallel_map(sum_of, pieces), strict=True):
             out[n] += total
-        return out.to(patches.values.dtype) * self.scale
+        return out.to(patches.values.dtype) * self._scale
+
+    @property
+    def _scale(self) -> Tensor | float:
+        return self.form.scale.detach() if isinstance(self.form.scale, Tensor) else self.form.scale
 
     @property
     def _columns(self) -> int:
-        """Of a tile of values."""
+        """Columns of a tile of kernel values."""
         left = self.correlation.left
-        return max(1, block_elements(left) // (ROWS * len(left)))
+        return max(1, block_elements(left) // (ROWS_PER_TILE * len(left)))
 
     def _add(
         self,
         rows: slice,
         columns: slice,
-        factor: Float[Tensor, "p"],
+        m: Float[Tensor, "p"],
         signal_of: Int[Tensor, "p"],
         sums: Float[Tensor, "n q"],
     ) -> None:
-        """Add the mean over turns of the rows' values, times their factors, to the sums of their signals."""
-        each = self.correlation.exponents(rows, columns)
-        exponents, turns = each.flatten(0, 1), len(each)
-        factor, signal_of = (factor / turns).repeat(turns), signal_of.repeat(turns)
-        h = self.of_squared_distance
+        """Add m times the average over rotations of the values of a tile to the sums of the signals."""
+        rotations = self.correlation.exponents(rows, columns)
+        exponents, count = rotations.flatten(0, 1), len(rotations)
+        m, signal_of = (m / count).repeat(count), signal_of.repeat(count)
+        h = self.form.of_squared_distance
         if h is None and compiled(exponents):
-            add_exponentials(exponents, factor, signal_of, sums)
+            add_exponentials(exponents, m, signal_of, sums)
         else:
             values = exponents.clamp_max_(0.0)
             values = values.exp_() if h is None else h(values.mul_(-2.0))
-            sums.index_add_(0, signal_of, (values * factor[:, None]).double())
+            sums.index_add_(0, signal_of, (values * m[:, None]).double())

@@ -1,7 +1,7 @@
-"""Sums where our own loops do not run, as on a GPU: by torch alone, right, and all in one place.
+"""Sums on devices without compiled loops, such as a GPU.
 
-What is right is shown on the CPU, told that it is another place; that nothing is mixed up, with torch's
-device `meta`, whose tensors have shapes but no numbers: no step may look at one, or at a tensor of the CPU.
+Values are checked on the CPU with `on_cpu` patched to False. Devices are checked on `meta`, whose tensors have
+no values: an operation that reads one, or mixes it with a tensor on the CPU, fails.
 """
 
 import pytest
@@ -14,27 +14,28 @@ from slow_reference import KERNELS, example_kernel, loop_kff, loop_kfu, ragged_p
 COUNTS = [3, 0, 1, 4]
 META = torch.device("meta")
 MODES = pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad], ids=["plain", "gradient"])
-EVERY_KERNEL = pytest.mark.parametrize("name", [*KERNELS, "pooled"])
+EVERY_KERNEL = pytest.mark.parametrize("name", [*KERNELS, "rotation average"])
 
 
 def kernel_of(name):
-    if name != "pooled":
+    if name != "rotation average":
         return example_kernel(name)
     width = ragged_patches(COUNTS).values.shape[1]
-    turns = torch.stack([torch.arange(width).roll(s) for s in range(width)])
-    return RotationAverage(example_kernel("matern52"), turns)
+    rotations = torch.stack([torch.arange(width).roll(s) for s in range(width)])
+    return RotationAverage(example_kernel("matern52"), rotations)
 
 
 @pytest.fixture
-def elsewhere(monkeypatch):
-    """The CPU, which the sums take for another device."""
-    for module in ("blocks", "sums", "turned"):
-        monkeypatch.setattr(f"gcgp.kernel.{module}.on_cpu", lambda values: False)
+def other_device(monkeypatch):
+    """The CPU, treated as another device."""
+    for module in ("blocks", "patch_sums", "rotation_sums"):
+        monkeypatch.setattr(f"gcgp.kernel.engine.{module}.on_cpu", lambda values: False)
 
 
 @EVERY_KERNEL
 @MODES
-def test_sums_by_torch_alone_are_the_loops(elsewhere, name, mode):
+@pytest.mark.usefixtures("other_device")
+def test_sums_by_torch_are_the_loops(name, mode):
     kernel, patches = kernel_of(name), ragged_patches(COUNTS)
     inducing = ragged_patches([4], seed=9).values
     tolerance = 1e-6 if "matern12" in name else 1e-9
@@ -48,11 +49,13 @@ def test_sums_by_torch_alone_are_the_loops(elsewhere, name, mode):
     torch.testing.assert_close(diagonal.detach(), expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["rbf", "scaled rbf", "matern12", "matern52", "pooled"])  # GPyTorch's look
+@pytest.mark.parametrize(
+    "name", ["rbf", "scaled rbf", "matern12", "matern52", "rotation average"]
+)  # without GPyTorch
 @MODES
 @pytest.mark.parametrize("block", [1 << 26, 5], ids=["one block", "small blocks"])
-def test_nothing_is_mixed_up_between_devices(name, mode, block, monkeypatch):
-    monkeypatch.setattr("gcgp.kernel.engine.blocks.BLOCK_ELEMENTS_ELSEWHERE", block)
+def test_devices_are_not_mixed(name, mode, block, monkeypatch):
+    monkeypatch.setattr("gcgp.kernel.engine.blocks.BLOCK_ELEMENTS_ON_DEVICE", block)
     kernel = ConvolutionalKernel(kernel_of(name))
     patches, inducing = ragged_patches(COUNTS).to(META), ragged_patches([4], seed=9).values
     with mode():
@@ -63,7 +66,7 @@ def test_nothing_is_mixed_up_between_devices(name, mode, block, monkeypatch):
     assert all(parameter.device.type == "cpu" for parameter in kernel.parameters())
 
 
-def test_gradients_come_back_from_a_copy_of_the_kernel(monkeypatch):
+def test_gradients_flow_from_a_copy_to_the_original_kernel(monkeypatch):
     kernel = example_kernel("scaled rbf")
     assert on_device(kernel, torch.device("cpu")) is kernel
     expected = torch.autograd.grad(
@@ -71,7 +74,7 @@ def test_gradients_come_back_from_a_copy_of_the_kernel(monkeypatch):
     )
     copied = on_device(kernel, META)
     assert copied.outputscale.device == copied.base_kernel.lengthscale.device == META
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, *to: self.clone())  # "there" is here
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *to: self.clone())  # the other device is the CPU
     monkeypatch.setattr(torch.nn.Module, "to", lambda self, *to: self)
     copied = on_device(kernel, META)
     value = copied.outputscale * copied.base_kernel.lengthscale.sum()
