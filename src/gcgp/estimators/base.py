@@ -42,7 +42,7 @@ from gcgp.inference.likelihoods import LIKELIHOODS, Likelihood
 from gcgp.inference.method import InferenceMethod
 from gcgp.inference.methods import METHODS
 from gcgp.inference.training_set import TrainingSet
-from gcgp.kernel.inducing import METHODS as INDUCING_METHODS
+from gcgp.kernel.inducing import INDUCING_METHODS
 from gcgp.selection.options import (
     Learn,
     ModelOptions,

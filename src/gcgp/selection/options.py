@@ -19,7 +19,7 @@ from gcgp._runtime.errors import (
 from gcgp._runtime.options import Options, resolve_option
 from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.method import InferenceMethod
-from gcgp.kernel.base import NAMES as KERNELS
+from gcgp.kernel.base import KERNEL_NAMES
 from gcgp.kernel.convolutional import AGGREGATES
 
 OBJECTIVES = ("auto", "leave-one-out", "bound")
@@ -87,9 +87,9 @@ class PatchKernel(Options):
 
     def validate(self) -> None:
         """Raise a ValueError that names the first field with an invalid value."""
-        named = isinstance(self.kind, str) and self.kind in KERNELS
+        named = isinstance(self.kind, str) and self.kind in KERNEL_NAMES
         if not named and not isinstance(self.kind, Kernel):
-            raise unknown_option("kernel", self.kind, (*KERNELS, "any gpytorch.kernels.Kernel"))
+            raise unknown_option("kernel", self.kind, (*KERNEL_NAMES, "any gpytorch.kernels.Kernel"))
         check_positive("lengthscale", self.lengthscale)
         check_positive("variance", self.variance)
         check_auto_or_bool("rotation_average", self.rotation_average)
