@@ -19,6 +19,7 @@ from torch import Tensor
 from gcgp import Domains, Signals
 from gcgp._numerics.segments import join_offsets, offsets_from_counts, repeat_starts, take_segments
 from gcgp._runtime.fork import parallel_njit
+from gcgp.domain.base import Chart
 
 NEAREST_NEIGHBORS = 15
 """Neighbors of a vertex, which gives about as many edges as the graphs of MoNet's authors have (1,400 for 75
@@ -64,6 +65,7 @@ class Level:
         """Each vertex with its neighbors within reach, in the polar coordinates of the domain's chart."""
         offsets = offsets_from_counts(domains.vertex_counts)
         chart = domains.chart(("rho", "theta"), reach)
+        assert isinstance(chart, Chart)
         rows = np.repeat(np.arange(offsets[-1]), np.diff(chart.row_offsets))
         local = np.arange(offsets[-1]) - repeat_starts(offsets)
         proper = chart.neighbors != local[rows]

@@ -85,6 +85,12 @@ KERNELS: dict[str, Callable[[], Any]] = {
     "active columns": lambda: RBFKernel(active_dims=[0, 1000]),
     "class": lambda: RBFKernel,
 }
+
+
+def _with_values(option: type, field: str, values: tuple[Any, ...], **fixed: Any) -> list[Any]:
+    return [option(**{field: value}, **fixed) for value in values]
+
+
 PARAMETERS: dict[str, tuple[Any, ...]] = {
     "chart": ("auto", "path", "euclidean", "geodesic", "logmap", "x", None, 3),
     "patch": ("auto", "x", None, 3),
@@ -102,16 +108,16 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
     "inducing": ("k-means++", "random", "greedy", "x", None),
     "learn": (
         *(True, "lengthscale", ["lengthscale", "variance"], "x", 3, None, ["inducing"], [], {"a": 1}),
-        *(Learn(max_iter=number) for number in (1, 3, 0, -1, 1.5, None, "x", 10**30)),
-        *(Learn(objective=name, max_iter=2) for name in ("leave-one-out", "bound", "x", None)),
-        *(Learn(optimizer=name, max_iter=2) for name in ("adam", "x", None)),
+        *_with_values(Learn, "max_iter", (1, 3, 0, -1, 1.5, None, "x", 10**30)),
+        *_with_values(Learn, "objective", ("leave-one-out", "bound", "x", None), max_iter=2),
+        *_with_values(Learn, "optimizer", ("adam", "x", None), max_iter=2),
     ),
     "inference": (
         *("closed-form", "refined", "natural-gradient", SVGP(epochs=3), "x", None),
-        *(NaturalGradient(objective=name) for name in ("bound", "x", None)),
-        *(SVGP(batch_size=number, epochs=3) for number in (1, 3, 0, 10**9, None)),
-        *(SVGP(learning_rate=number, epochs=3) for number in (1e3, 0, NAN, "auto", None, 1e300)),
-        *(SVGP(epochs=number) for number in (1, 0, -1, 1.5, None, "x")),
+        *_with_values(NaturalGradient, "objective", ("bound", "x", None)),
+        *_with_values(SVGP, "batch_size", (1, 3, 0, 10**9, None), epochs=3),
+        *_with_values(SVGP, "learning_rate", (1e3, 0, NAN, "auto", None, 1e300), epochs=3),
+        *_with_values(SVGP, "epochs", (1, 0, -1, 1.5, None, "x")),
     ),
     "inference__batch_size": (1, None),
     "runtime": (None, Runtime(), "x", 3),

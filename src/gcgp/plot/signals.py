@@ -47,7 +47,7 @@ def draw_signal(
             lines = LineCollection(positions[edges], colors=EDGE_COLOR, linewidths=0.6, zorder=1)
             axes.add_collection(lines)
         style: dict[str, Any] = {"s": 26, "edgecolors": LINE_COLOR, "linewidths": 0.3, "zorder": 2}
-        axes.scatter(*positions.T, c=shade, **style, **limits)
+        axes.scatter(positions[:, 0], positions[:, 1], c=shade, **style, **limits)
         axes.invert_yaxis()
         axes.set_aspect("equal")
     hide_frame(axes)
