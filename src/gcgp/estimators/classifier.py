@@ -100,7 +100,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each signal."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        most_probable = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[most_probable]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy: the share of signals whose most probable class is the true one."""

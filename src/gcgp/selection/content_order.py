@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from gcgp._runtime.memory import runs
 from gcgp._runtime.processes import ProcessGroup
 from gcgp.domain import Signals
-from gcgp.patches.convolution import chart_rows
 
 KEY_VERTICES_PER_RUN = 1 << 20
 KEY_NEIGHBOR_ROUNDS = 3
@@ -52,7 +51,7 @@ def _keys_of_run(
     signals: Signals, units: Float[np.ndarray, "channels"], rng: np.random.Generator
 ) -> Float[np.ndarray, "n"]:
     phases = signals.values.astype(np.float64) / units @ rng.normal(size=signals.channels) + 1.0
-    rows, positions = chart_rows(signals), signals.domains.positions
+    rows, positions = signals.domain_rows, signals.domains.positions
     if positions is not None:
         phases += (positions @ rng.normal(size=positions.shape[1]))[rows]
     features = np.cos(phases)

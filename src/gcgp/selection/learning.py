@@ -42,7 +42,7 @@ from gcgp.selection.term_specs import Lengthscales, TermSpec
 from gcgp.selection.trial import Trial
 from gcgp.selection.weightings import with_default_radii
 from gcgp.weighting import Weighting
-from gcgp.weighting.base import CENTERS, WIDTHS
+from gcgp.weighting.base import CENTER_PARAMETERS, WIDTH_PARAMETERS
 
 ZOOM_STEPS_OCTAVES = (1.0, 0.5)
 """log2 of the factor between two neighborhood sizes that are compared, at first and then."""
@@ -188,7 +188,7 @@ def _optimize_in_stages(
     interrupted = False
     try:
         initial = [model]
-        if any(name in CENTERS for name in config.names):
+        if any(name in CENTER_PARAMETERS for name in config.names):
             history.stage = "zoom"
             initial, start = _neighborhoods(model, config, trial, start)
         for number, (name, part, share) in enumerate(stages):
@@ -247,7 +247,7 @@ def _neighborhoods(
     best, _ = pattern_search(loss, (0.0,), [(step,) for step in ZOOM_STEPS_OCTAVES])
     candidates = [zoomed[best]]
     defaults = [with_default_radii(weighting, trial.domains) for weighting in weightings]
-    if any(name in WIDTHS for name in config.names) and all(defaults):
+    if any(name in WIDTH_PARAMETERS for name in config.names) and all(defaults):
         candidates.append(scored([weighting for weighting in defaults if weighting is not None]))
     return [first for _, first in sorted(candidates, key=lambda pair: pair[0])], start
 
