@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,12 +55,13 @@ class Graphs(Domains):
             return self
         vertices, vertex_offsets = take_segments(self.vertex_offsets, indices)
         edges, edge_offsets = take_segments(self.edge_offsets, indices)
-        return Graphs(
-            vertex_offsets,
-            self.edges[edges],
-            edge_offsets,
-            None if self.edge_lengths is None else self.edge_lengths[edges],
-            None if self.coordinates is None else self.coordinates[vertices],
+        return replace(
+            self,
+            vertex_offsets=vertex_offsets,
+            edges=self.edges[edges],
+            edge_offsets=edge_offsets,
+            edge_lengths=None if self.edge_lengths is None else self.edge_lengths[edges],
+            coordinates=None if self.coordinates is None else self.coordinates[vertices],
         )
 
     @classmethod

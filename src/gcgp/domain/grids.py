@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,7 +40,7 @@ class Grids(Domains):
 
     def take(self, indices: Int[np.ndarray, "chosen"]) -> Grids:
         """The chosen grids, in that order."""
-        return Grids(self.shapes[indices])
+        return replace(self, shapes=self.shapes[indices])
 
     @classmethod
     def concatenate(cls, parts: Sequence[Grids]) -> tuple[Grids, list[Int[np.ndarray, "_"]]]:

@@ -305,6 +305,8 @@ class ConvolutionalGP(BaseEstimator):
 
     def _set_fitted(self, fitted: FittedModel, signals: Signals, history: History) -> None:
         result = fitted.inference
+        for name, value in result.attributes.items():
+            setattr(self, name, value)
         self.features_, self.posterior_, self.bound_ = result.features, result.posterior, result.bound
         self.likelihood_ = result.likelihood
         self.variance_ = float(result.posterior.variance)
