@@ -1,4 +1,4 @@
-"""Threads that take pieces of work."""
+"""Threads that process pieces of work."""
 
 import multiprocessing
 import threading
@@ -6,7 +6,8 @@ import threading
 import pytest
 import torch
 
-from gcgp.kernel import sums, workers
+from gcgp._runtime.threads import parallel_map, scratch, shares
+from gcgp.kernel import sums
 from slow_reference import example_kernel, ragged_patches
 
 
@@ -23,14 +24,14 @@ def test_results_come_in_order_and_without_gradients():
     def work(piece):
         return piece, torch.is_grad_enabled(), torch.get_num_threads()
 
-    assert list(workers.parallel_map(work, range(5))) == [(n, False, 1) for n in range(5)]
+    assert list(parallel_map(work, range(5))) == [(n, False, 1) for n in range(5)]
     assert torch.is_grad_enabled()
     assert torch.get_num_threads() == 2
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_other_threads_keep_what_torch_gives_them():
-    list(workers.parallel_map(int, range(2)))
+def test_other_threads_keep_their_number_of_torch_threads():
+    list(parallel_map(int, range(2)))
     seen = []
     thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
     thread.start()
@@ -41,28 +42,28 @@ def test_other_threads_keep_what_torch_gives_them():
 @pytest.mark.usefixtures("two_threads")
 def test_an_error_in_a_piece_is_raised():
     with pytest.raises(ZeroDivisionError):
-        list(workers.parallel_map(lambda piece: 1 // piece, [1, 0]))
+        list(parallel_map(lambda piece: 1 // piece, [1, 0]))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 @pytest.mark.usefixtures("two_threads")
-def test_shares_hold_all_pieces_in_order(count):
-    shared = workers.shares(range(count))
-    assert [piece for share in shared for piece in share] == list(range(count))
-    assert len(shared) <= 2
+def test_shares_contain_all_pieces_in_order(count):
+    runs = shares(range(count))
+    assert [piece for run in runs for piece in run] == list(range(count))
+    assert len(runs) <= 2
 
 
-def test_scratch_is_the_same_room_again_and_grows():
+def test_scratch_memory_is_reused_and_grows():
     like = torch.zeros(1, dtype=torch.float64)
-    small = workers.scratch((2, 3), like)
+    small = scratch((2, 3), like)
     assert small.shape == (2, 3)
-    assert workers.scratch((3, 2), like).data_ptr() == small.data_ptr()
-    assert workers.scratch((1000, 1000), like).shape == (1000, 1000)
+    assert scratch((3, 2), like).data_ptr() == small.data_ptr()
+    assert scratch((1000, 1000), like).shape == (1000, 1000)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_number_of_threads_changes_no_more_than_the_last_digit(dtype, monkeypatch):
-    """Products of blocks of another size are rounded otherwise, and kernels of up to 40 patches add up."""
+    """Products of blocks of other sizes are rounded differently, and kernels of up to 40 patches add up."""
     monkeypatch.setattr("gcgp.kernel.engine.blocks.BLOCK_ELEMENTS", 64)
     patches = ragged_patches([30, 0, 1, 40, 7], dtype=dtype)
     inducing = ragged_patches([8], seed=3, dtype=dtype).values
@@ -79,13 +80,13 @@ def test_the_number_of_threads_changes_no_more_than_the_last_digit(dtype, monkey
 
 
 def _in_child(queue):
-    queue.put(list(workers.parallel_map(int, range(3))))
+    queue.put(list(parallel_map(int, range(3))))
 
 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_process_has_threads_of_its_own():
-    list(workers.parallel_map(int, range(3)))
+def test_a_forked_process_has_its_own_threads():
+    list(parallel_map(int, range(3)))
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_in_child, args=(queue,))

@@ -1,31 +1,12 @@
-"""Runs of signals that fit a budget: patches computed run by run are those computed at once."""
+"""Patches computed in runs of signals are those computed at once."""
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gcgp._runtime.memory import runs
 from gcgp.domain import Signals
 from gcgp.patches import Convolution, Patches
 from gcgp.weighting import Radial
-from random_graphs import small
-
-
-@small
-@given(st.lists(st.integers(0, 20), max_size=30), st.integers(0, 50))
-def test_runs_cover_all_items_in_order_within_the_budget(cost, budget):
-    cut = list(runs(np.array(cost, dtype=np.float64), float(budget)))
-    assert [i for run in cut for i in range(run.start, run.stop)] == list(range(len(cost)))
-    for run in cut:
-        assert sum(cost[run]) <= budget or run.stop - run.start == 1
-        assert run.stop == len(cost) or sum(cost[run.start : run.stop + 1]) > budget
-
-
-def test_an_item_beyond_the_budget_is_a_separate_run():
-    cut = list(runs(np.array([1.0, 9.0, 1.0, 2.0, 3.0]), 3.0))
-    assert [(run.start, run.stop) for run in cut] == [(0, 1), (1, 2), (2, 4), (4, 5)]
 
 
 @pytest.mark.parametrize("memory", [1, 20_000, 10**9])

@@ -294,7 +294,7 @@ def test_repr_shows_learned_parameters():
         (lambda: Radial(radial_width=-1.0), "Radial: radial_width=-1.0 must be positive"),
         (lambda: Polar(radii=[math.inf]), r"Polar: radii=\[inf\] must be finite"),
         (lambda: Polar(angles=0), "Polar: angles=0 must be an integer of at least 1"),
-        (lambda: Polar(radii="abc"), "Polar: radii='abc' must be numbers"),
+        (lambda: GaussianMixture(means="abc"), "GaussianMixture: means='abc' must be numbers"),
         (lambda: Polar(angles=[]), r"Polar: angles=\[\]"),
         (lambda: Polar(angular_width=-0.1), "Polar: angular_width=-0.1 must be positive"),
         (lambda: Polar(angular_width=0.0), "Polar: angular_width=0.0 must be positive"),

@@ -1,1 +1,1 @@
-"""Infrastructure without mathematics: threads, processes, caches, checkpoints and atomic writes."""
+"""Infrastructure without mathematics: input arrays, errors, threads, processes, caches, checkpoints."""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writes: files that are replaced completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-PART = ".part"
-"""Ending of files that are being written."""
+PARTIAL_SUFFIX = ".part"
+"""Suffix of files that are being written."""
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path, *, durable: bool = False) -> Iterator[Path]:
-    """A path to write to, which takes the place of `path` at the end if nothing failed.
+    """A path to write to, which replaces `path` at the end if nothing failed.
 
-    Whoever reads `path` meanwhile sees what was there before. `durable` waits until the disk has it.
-    If it cannot be written (the disk is full, say), the OSError names `path`.
+    Until then, readers of `path` see the previous file. `durable` waits until the disk has stored it. Errors
+    of writing, such as a full disk, are OSErrors that name `path`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -30,11 +30,11 @@ def atomic_write(path: str | Path, *, durable: bool = False) -> Iterator[Path]:
     'done'
     """
     target = Path(path)
-    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}{PART}")
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}{PARTIAL_SUFFIX}")
     try:
         yield part
         if durable:
-            with open(part, "r+b") as written:  # Windows waits only for files opened for writing
+            with open(part, "r+b") as written:  # Windows syncs only files opened for writing
                 os.fsync(written.fileno())
         os.replace(part, target)
     except (OSError, SafetensorError) as error:
@@ -45,7 +45,7 @@ def atomic_write(path: str | Path, *, durable: bool = False) -> Iterator[Path]:
 
 
 def _with_path(error: Exception, path: Path) -> OSError:
-    """The same error as an OSError that names the file; safetensors has errors of its own."""
+    """The same error as an OSError that names the file; safetensors raises its own type."""
     number = re.search(r"os error (\d+)", str(error))
     if isinstance(error, OSError) and error.errno is not None:
         return OSError(error.errno, error.strerror, str(path))

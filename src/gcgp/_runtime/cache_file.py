@@ -1,9 +1,10 @@
-"""Named arrays in one file with a checksum, read into memory at once.
+"""Named arrays in one file with a checksum.
 
-A file is `MAGIC`, the CRC-32 of all that follows (8 bytes), the length of the header (8 bytes), the header as
-JSON (the key, and names, types and shapes of the arrays), and the arrays, each at a multiple of `ALIGNMENT`
-from the checksum's end. Files are not mapped into memory: a mapped file that another process truncates
-kills the reader with SIGBUS, and one that is overwritten changes arrays that were already checked.
+A file is `MAGIC`, the CRC-32 of the rest (8 bytes), the length of the header (8 bytes), the header as JSON
+(the key, and names, types and shapes of the arrays), and the arrays, aligned to `ALIGNMENT` bytes. Files are
+not mapped into memory: if another process truncates a mapped file, SIGBUS kills the reader, and if it
+overwrites the file, arrays change that were already checked. NumPy's `.npz` is not used because a damaged
+header can request any amount of memory.
 """
 
 from __future__ import annotations
@@ -24,27 +25,23 @@ MAGIC = b"gcgp\0\0\0\x01"
 PREFIX = struct.Struct("<8sQ")
 LENGTH = struct.Struct("<Q")
 ALIGNMENT = 64
-CHUNK = 1 << 20
-"""Bytes that are read at once; the checksum then finds them in the processor's cache."""
-DTYPES = {np.dtype(name).str: np.dtype(name) for name in ("bool", "int32", "int64", "float32", "float64")}
-"""Types that arrays may have."""
+READ_BYTES = 1 << 20
+"""Bytes read at a time, few enough to be in the processor's cache when the checksum is computed."""
+CACHE_DTYPES = {np.dtype(t).str: np.dtype(t) for t in ("bool", "int32", "int64", "float32", "float64")}
 
 
 class DamagedFile(ValueError):
-    """A file that does not hold what was once written to it."""
+    """A file whose content is not what was written."""
 
 
 def write_arrays(path: Path, key: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays that `read_arrays` finds under the same key.
-
-    Where the system has file locks, the file is locked while it is written (see `is_being_written`).
-    """
+    """Write arrays under a key."""
     dense = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     for name, array in dense.items():
-        if array.dtype.str not in DTYPES:
-            raise ValueError(f"{name} has dtype {array.dtype}; expected one of {', '.join(DTYPES)}")
-    described = {name: [array.dtype.str, list(array.shape)] for name, array in dense.items()}
-    header = json.dumps({"key": key, "arrays": described}).encode()
+        if array.dtype.str not in CACHE_DTYPES:
+            raise ValueError(f"{name} has dtype {array.dtype}; expected one of {', '.join(CACHE_DTYPES)}")
+    layout = {name: [array.dtype.str, list(array.shape)] for name, array in dense.items()}
+    header = json.dumps({"key": key, "arrays": layout}).encode()
     pieces: list[bytes | memoryview] = [LENGTH.pack(len(header)) + header]
     length = LENGTH.size + len(header)
     for array in dense.values():
@@ -54,29 +51,28 @@ def write_arrays(path: Path, key: str, arrays: Mapping[str, np.ndarray]) -> None
     for piece in pieces:
         checksum = zlib.crc32(piece, checksum)
     with open(path, "wb") as file:
-        _lock(file.fileno())
         file.write(PREFIX.pack(MAGIC, checksum))
         for piece in pieces:
             file.write(piece)
 
 
-def read_arrays(path: Path, key: str, most_bytes: float = math.inf) -> dict[str, np.ndarray]:
-    """The arrays of a file that was written under this key; else `DamagedFile` or an OSError."""
+def read_arrays(path: Path, key: str, max_bytes: float = math.inf) -> dict[str, np.ndarray]:
+    """The arrays of a file that was written under this key; otherwise raise DamagedFile or an OSError."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise DamagedFile("it is not a regular file")
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size - PREFIX.size
         if size < LENGTH.size:
             raise DamagedFile("it is cut off")
-        if size > most_bytes:
-            raise DamagedFile(f"it has {size} bytes, more than the cache may hold")
+        if size > max_bytes:
+            raise DamagedFile(f"it has {size} bytes, more than the limit of the cache")
         prefix = file.read(PREFIX.size)
         if prefix[: len(MAGIC)] != MAGIC:
-            raise DamagedFile("it is not a file of this cache")
+            raise DamagedFile("it is not a cache file of gcgp")
         body = np.empty(size, dtype=np.uint8)
         view, filled, checksum = body.data, 0, 0
         while filled < size:
-            count = file.readinto(view[filled : filled + CHUNK])
+            count = file.readinto(view[filled : filled + READ_BYTES])
             if not count:
                 raise DamagedFile("it is cut off")
             checksum = zlib.crc32(view[filled : filled + count], checksum)
@@ -95,16 +91,16 @@ def _arrays(body: np.ndarray, key: str) -> dict[str, np.ndarray]:
     stop = LENGTH.size + length
     header: dict[str, Any] = json.loads(body[LENGTH.size : stop].tobytes())
     if header["key"] != key:
-        raise ValueError("it was written for other data")
+        raise ValueError("it was written for other inputs")
     arrays = {}
     for name, (dtype, shape) in header["arrays"].items():
         if not all(isinstance(side, int) and side >= 0 for side in shape):
             raise ValueError(f"{name} has the shape {shape}")
         start = _aligned(stop)
-        stop = start + math.prod(shape) * DTYPES[dtype].itemsize
+        stop = start + math.prod(shape) * CACHE_DTYPES[dtype].itemsize
         if stop > len(body):
             raise ValueError(f"{name} is longer than the file")
-        arrays[name] = body[start:stop].view(DTYPES[dtype]).reshape(shape)
+        arrays[name] = body[start:stop].view(CACHE_DTYPES[dtype]).reshape(shape)
     if stop != len(body):
         raise ValueError(f"{len(body) - stop} bytes belong to no array")
     return arrays
@@ -113,9 +109,9 @@ def _arrays(body: np.ndarray, key: str) -> dict[str, np.ndarray]:
 def check_layout(
     arrays: Mapping[str, np.ndarray], layout: Mapping[str, tuple[type, tuple[int, ...]]]
 ) -> None:
-    """Raise ValueError unless the arrays have exactly these names, types and shapes."""
+    """Raise a ValueError unless the arrays have exactly these names, types and shapes."""
     if arrays.keys() != layout.keys():
-        raise ValueError(f"it holds {sorted(arrays)}, not {sorted(layout)}")
+        raise ValueError(f"it contains {sorted(arrays)}, not {sorted(layout)}")
     for name, (dtype, shape) in layout.items():
         array = arrays[name]
         if array.dtype != dtype or array.shape != shape:
@@ -126,33 +122,9 @@ def check_layout(
 
 
 def check_range(name: str, values: np.ndarray, lowest: float, highest: float) -> None:
-    """Raise ValueError unless all values are within these bounds and none is NaN."""
+    """Raise a ValueError unless all values are within these bounds and none is NaN."""
     if values.size and not (values.min() >= lowest and values.max() <= highest):
         raise ValueError(f"{name} has values outside {lowest} to {highest}")
-
-
-def is_being_written(path: Path) -> bool:
-    """Whether a process holds the lock on a file; False where there are no locks."""
-    try:
-        with open(path, "rb") as file:
-            return not _lock(file.fileno())
-    except OSError:
-        return False
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock an open file until it is closed; False if another process has locked it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows, which does not remove open files in any case
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
 
 
 def _aligned(length: int) -> int:

@@ -1,7 +1,7 @@
 """Compiled parallel loops that also run in forked processes.
 
-Threads do not survive a fork. GNU OpenMP, through which Numba and torch start theirs, then waits for them
-without end, and Numba ends the process instead. So a forked process takes one thread.
+Threads do not survive a fork: GNU OpenMP, which Numba and torch use, would wait for them forever, so Numba
+terminates the process instead. Forked processes therefore use one thread.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ def is_forked() -> bool:
 
 
 def after_fork(action: Callable[[], None]) -> None:
-    """Have an action run in forked processes, before anything else; nothing where there is no fork."""
+    """Run an action at the start of forked processes, on systems that can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=action)
 
 
 def parallel_njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """As `numba.njit(parallel=True, …)`, but forked processes run the loops one after the other.
+    """Like `numba.njit(parallel=True, …)`, but forked processes run the loops in one thread.
 
-    For functions that are called from Python: other compiled functions cannot call the result.
+    Other compiled functions cannot call the result.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         assert isinstance(function, types.FunctionType)
-        twin = types.FunctionType(
+        copied = types.FunctionType(
             function.__code__, function.__globals__, f"{function.__name__}_forked", function.__defaults__
         )
-        twin.__qualname__ = twin.__name__  # Numba's cache on disk tells functions apart by this
-        twin.__module__ = function.__module__
+        copied.__qualname__ = copied.__name__  # by which Numba's cache on disk distinguishes functions
+        copied.__module__ = function.__module__
         parallel = njit(parallel=True, **options)(function)
-        sequential = njit(**options)(twin)
+        sequential = njit(**options)(copied)
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:

@@ -21,16 +21,13 @@ class Options(BaseEstimator):
         """Raise a ValueError that names the first field with an invalid value."""
 
 
-def resolve_option(name: str, value: Any, base: type, known: Mapping[str, Any]) -> Any:
+def resolve_option(name: str, value: Any, base: type[Options], known: Mapping[str, Any]) -> Any:
     """The option object that `value` stands for: the object itself, or the name of a known class.
 
     `known` maps names to classes. The result is validated; the error for anything else lists the names.
     """
-    if isinstance(value, base):
-        option = value
-    elif isinstance(value, str) and value in known:
-        option = known[value]()
-    else:
+    option: Any = known[value]() if isinstance(value, str) and value in known else value
+    if not isinstance(option, base):
         raise unknown_option(name, value, (*known, f"any {base.__name__}"))
     option.validate()
     return option

@@ -1,7 +1,6 @@
-"""Processes that fit one model together, each with a part of the signals: what they tell each other.
+"""Several processes that fit one model, each with a part of the signals, and their communication.
 
-Sums over signals are all that the closed forms, the gradients of learning and the steps of variational
-inference need of them, so these are what is told. A process by itself is the only rank there is.
+Closed forms, learning and variational inference need only sums over signals, which processes exchange.
 """
 
 from __future__ import annotations
@@ -19,88 +18,88 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 
-class RankLost(RuntimeError):
+class ProcessLostError(RuntimeError):
     """Another process of the same fit has ended."""
 
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """This process and those beside it. All of them have to make the same calls in the same order."""
+    """This process and the others. All of them must make the same calls in the same order."""
 
     rank: int = 0
     size: int = 1
 
     @classmethod
     def current(cls) -> ProcessGroup:
-        """Those of torch.distributed, if its processes have met."""
+        """The processes of torch.distributed if it is initialized, otherwise this process alone."""
         if not distributed.is_available() or not distributed.is_initialized():
             return cls()
         return cls(distributed.get_rank(), distributed.get_world_size())
 
     @classmethod
     def initialize(cls) -> ProcessGroup:
-        """Like `present`, but under `torchrun` the processes meet first: gloo for CPUs, nccl for GPUs."""
+        """Like `current`, but under `torchrun` torch.distributed is initialized first."""
         if distributed.is_available() and not distributed.is_initialized() and "RANK" in os.environ:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             distributed.init_process_group(backend)
-            atexit.register(_part)
+            atexit.register(_destroy_process_group)
         return cls.current()
 
     def share(self, count: int) -> slice:
-        """The part of so many things that is this process's own."""
+        """The part of `count` items that belongs to this process."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def sum(self, *tensors: Tensor) -> None:
-        """Each tensor becomes the sum of those of all processes."""
+        """Replace each tensor by its sum over all processes."""
         if self.size > 1:
-            with self._together():
+            with self._communication():
                 for tensor in tensors:
                     distributed.all_reduce(tensor)
 
     def concatenate(self, tensor: Shaped[Tensor, "..."], dim: int = 0) -> Shaped[Tensor, "..."]:
-        """The tensors of all processes, one after the other along a dimension."""
+        """The tensors of all processes, concatenated along a dimension."""
         if self.size == 1:
             return tensor
         first = tensor.movedim(dim, 0).contiguous()
-        with self._together():
+        with self._communication():
             counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
             distributed.all_gather(counts, torch.tensor([len(first)]))
             padded = first.new_zeros(int(max(counts)), *first.shape[1:])
             padded[: len(first)] = first
             parts = [torch.empty_like(padded) for _ in range(self.size)]
             distributed.all_gather(parts, padded)
-        kept = [part[: int(count)] for part, count in zip(parts, counts, strict=True)]
-        return torch.cat(kept).movedim(0, dim)
+        trimmed = [part[: int(count)] for part, count in zip(parts, counts, strict=True)]
+        return torch.cat(trimmed).movedim(0, dim)
 
     def gather(self, item: Any) -> list[Any]:
-        """What each process has."""
+        """The items of all processes."""
         if self.size == 1:
             return [item]
         items: list[Any] = [None] * self.size
-        with self._together():
+        with self._communication():
             distributed.all_gather_object(items, item)
         return items
 
-    def broadcast_flag(self, answer: bool) -> bool:
-        """The answer of the first process."""
-        said = torch.tensor([answer and self.rank == 0], dtype=torch.float64)
-        self.total(said)
-        return bool(said)
+    def broadcast_flag(self, flag: bool) -> bool:
+        """The flag of the first process."""
+        total = torch.tensor([flag and self.rank == 0], dtype=torch.float64)
+        self.sum(total)
+        return bool(total)
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
+    def _communication(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
-            raise RankLost(
-                f"rank {self.rank} of {self.size} has lost contact with the others: one of them has ended, "
-                "and its own message says why. Start all of them again; a fit with a checkpoint goes on "
-                f"where it was. ({str(error).splitlines()[0]})"
+            raise ProcessLostError(
+                f"rank {self.rank} of {self.size} has lost contact with the others: one of them has ended; "
+                "its own message says why. Start all processes again; a fit with a checkpoint resumes. "
+                f"({str(error).splitlines()[0]})"
             ) from error
 
 
-def _part() -> None:
-    """Without this a process may be aborted at its end, by threads of gloo that still wait."""
+def _destroy_process_group() -> None:
+    """Prevent that waiting threads of gloo abort the process at its end."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
 

@@ -1,7 +1,7 @@
-"""Threads that take pieces of work, one core each.
+"""Threads that process separate pieces of work, each on one core.
 
-Blocks of kernel values are small, so that they stay in a core's cache; to share one block out among cores
-takes longer than to give each core blocks of its own.
+Blocks of kernel values fit into the cache of a core, so it is faster to compute different blocks on different
+cores than to divide each block among all cores.
 """
 
 from __future__ import annotations
@@ -27,66 +27,60 @@ _lock = threading.Lock()
 
 
 def parallel_map(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterator[Result]:
-    """The results of all pieces, in their order, by as many threads as torch has; without gradients."""
-    threads = min(torch.get_num_threads(), len(pieces))
+    """The results of all pieces, in order, computed by as many threads as torch has; without gradients."""
 
-    def alone(piece: Piece) -> Result:
+    def without_gradients(piece: Piece) -> Result:
         with torch.no_grad():
             return work(piece)
 
-    if threads < 2:
-        yield from map(alone, pieces)
-        return
-    yield from _pool(torch.get_num_threads()).map(alone, pieces)
+    threads = torch.get_num_threads()
+    parallel = min(threads, len(pieces)) > 1
+    yield from (_pool(threads).map if parallel else map)(without_gradients, pieces)
 
 
 def shares(pieces: Sequence[Piece]) -> list[Sequence[Piece]]:
-    """The pieces in as many runs of about equal length as torch has threads.
-
-    To hand out piece by piece takes longer: every time two threads have to agree who goes on.
-    """
+    """The pieces in runs of about equal length, one per thread of torch, which saves synchronization."""
     count = max(1, min(torch.get_num_threads(), len(pieces)))
     ends = [len(pieces) * k // count for k in range(count + 1)]
     return [pieces[a:b] for a, b in pairwise(ends)]
 
 
 def scratch(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Room of this shape for the calling thread alone, until it asks again.
+    """A tensor of this shape that the calling thread may use until its next call.
 
-    To ask the system for it anew, block by block, takes longer than to fill it.
+    The memory is reused, because allocating a block takes longer than filling it.
     """
     kind = (like.dtype, like.device)
-    rooms = _local.__dict__.setdefault("rooms", {})
+    buffers = _local.__dict__.setdefault("buffers", {})
     size = math.prod(shape)
-    if kind not in rooms or len(rooms[kind]) < size:
-        rooms[kind] = torch.empty(size, dtype=like.dtype, device=like.device)
-    return rooms[kind][:size].view(*shape)
+    if kind not in buffers or len(buffers[kind]) < size:
+        buffers[kind] = torch.empty(size, dtype=like.dtype, device=like.device)
+    return buffers[kind][:size].view(*shape)
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:
     with _lock:
         if threads not in _pools:
-            pool = ThreadPoolExecutor(threads, "gcgp", initializer=_begin)
-            meeting = threading.Barrier(threads)
-            for _ in pool.map(lambda _: meeting.wait(), range(threads)):
-                pass  # all have started, and each has a single thread for torch
-            torch.set_num_threads(threads)  # what they were told also goes for threads that are not born yet
+            pool = ThreadPoolExecutor(threads, "gcgp", initializer=_use_one_torch_thread)
+            barrier = threading.Barrier(threads)
+            for _ in pool.map(lambda _: barrier.wait(), range(threads)):
+                pass  # all threads of the pool have started
+            torch.set_num_threads(threads)  # for later threads, to which the setting of the pool also applies
             _pools[threads] = pool
         return _pools[threads]
 
 
-def _begin() -> None:
-    """One thread for torch. It is asked once, because else the thread would still take on a later number."""
+def _use_one_torch_thread() -> None:
     torch.set_num_threads(1)
-    torch.get_num_threads()
+    torch.get_num_threads()  # fixes the number, which later settings would otherwise change
 
 
-def _take_one_thread() -> None:
-    """In a forked process: the threads of the pools and of torch did not live on, and torch would wait."""
+def _reset_after_fork() -> None:
+    """The threads of the pools and of torch do not survive a fork, and torch would wait for them."""
     global _lock
     _lock = threading.Lock()
     _pools.clear()
     torch.set_num_threads(1)
 
 
-after_fork(_take_one_thread)
+after_fork(_reset_after_fork)
