@@ -1,4 +1,4 @@
-"""Kernels as plain descriptions."""
+"""Kernels as JSON descriptions."""
 
 import json
 
@@ -19,7 +19,8 @@ from gpytorch.kernels import (
     SpectralMixtureKernel,
 )
 
-from gcgp.io.kernels import COMPOSED, SIMPLE, build, describe
+from gcgp.io.kernels import COMPOSED_KERNELS, SIMPLE_KERNELS, describe_kernel, rebuild_kernel
+from gcgp.io.tensors import module_state
 from gcgp.kernel.base import evaluate
 from slow_reference import KERNELS, example_kernel
 
@@ -47,10 +48,8 @@ def make(name):
 
 
 def rebuilt(kernel):
-    """As a model file does it: the description as text, the state as tensors."""
-    other = build(json.loads(json.dumps(describe(kernel)))).double()
-    other.load_state_dict(kernel.state_dict())
-    return other
+    """As in a model file: the description as JSON, the state as tensors."""
+    return rebuild_kernel("kernel", json.loads(json.dumps(describe_kernel(kernel))), module_state(kernel))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,7 +64,7 @@ def test_described_and_built_kernel_gives_the_same_matrix(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_description_of_a_built_kernel_is_the_same(name):
     kernel = make(name)
-    assert describe(rebuilt(kernel)) == describe(kernel)
+    assert describe_kernel(rebuilt(kernel)) == describe_kernel(kernel)
 
 
 def test_every_kind_of_kernel_is_among_the_examples():
@@ -73,7 +72,7 @@ def test_every_kind_of_kernel_is_among_the_examples():
         return {type(part).__name__ for part in kernel.modules() if isinstance(part, Kernel)}
 
     covered = set().union(*(classes(make(name)) for name in NAMES))
-    assert covered == {*SIMPLE, *COMPOSED, "ScaleKernel"}
+    assert covered == {*SIMPLE_KERNELS, *COMPOSED_KERNELS, "ScaleKernel"}
 
 
 class OwnKernel(Kernel):
@@ -102,13 +101,15 @@ RBFLookalike.__name__ = "RBFKernel"
 )
 def test_kernel_that_cannot_be_described_is_refused(kernel):
     with pytest.raises(ValueError, match="cannot be written to a model file; those that can: RBFKernel"):
-        describe(kernel)
+        describe_kernel(kernel)
 
 
 @pytest.mark.parametrize("name", ["Kernel", "eval", "GridInterpolationKernel"])
 def test_only_known_classes_are_built(name):
     with pytest.raises(ValueError, match=name):
-        build({"class": name, "active_dims": None, "ard_num_dims": None, "arguments": {}})
+        rebuild_kernel(
+            "kernel", {"class": name, "active_dims": None, "ard_num_dims": None, "arguments": {}}, {}
+        )
 
 
 def refused_or_the_same(kernel):
@@ -116,7 +117,7 @@ def refused_or_the_same(kernel):
     kernel = kernel.double()
     x = torch.linspace(0, 2, 5, dtype=torch.float64)[:, None]
     try:
-        describe(kernel)
+        describe_kernel(kernel)
     except ValueError:
         return
     with torch.no_grad():
