@@ -18,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from gcgp._runtime.errors import unknown_option
-from gcgp.domain import Signals, adapters
-from gcgp.domain.adapters import is_mesh
+from gcgp.domain import Signals
+from gcgp.domain.adapters import meshes as adapters
+from gcgp.domain.adapters.meshes import is_mesh
 from gcgp.mesh.mesh import Mesh
 from gcgp.mesh.spectrum import Spectrum, laplace_beltrami
 

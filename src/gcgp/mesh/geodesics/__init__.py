@@ -1,1 +1,4 @@
-"""Geodesic distances, rays and polar coordinates on triangle meshes."""
+"""Geodesics on triangle meshes. Input: a `Mesh`.
+
+Output: distances by fast marching, straight rays, and polar coordinates around each vertex.
+"""

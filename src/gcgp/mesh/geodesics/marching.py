@@ -1,13 +1,11 @@
-"""Fronts that march over triangles (Kimmel & Sethian 1998), compiled.
+"""Fast marching over triangles (Kimmel & Sethian 1998), compiled.
 
-Written by hand because the libraries that do it solve the whole mesh for every source and refuse meshes
-that are no manifolds.
+Libraries with fast marching solve the whole mesh for each source and reject non-manifold meshes.
 
-A front passes from two vertices of a triangle to the third, as if it came straight from a line
-(`front=LINE`, the update of Kimmel & Sethian) or from a point (`front=POINT`, the virtual source of Novotni &
-Klein 2002, which is exact on flat surfaces). Either is the least of distance-to-a-point-of-the-edge
-plus the rest of the way, so neither is ever longer than along edges. Vertices are visited
-roughly in the order of their distance; one that is improved later is visited again.
+A front passes from two vertices of a triangle to the third as if it came from a line (`front=LINE`, Kimmel &
+Sethian) or from a point (`front=POINT`, the virtual source of Novotni & Klein 2002, exact on flat surfaces).
+Both minimize the distance to a point of the edge plus the rest of the way, so no distance is longer than
+along edges. Vertices are visited roughly in ascending order of distance, and again if they improve later.
 """
 
 from __future__ import annotations
@@ -17,49 +15,52 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from gcgp.mesh.geodesics.unfolding import apex
+
 POINT = 0
 LINE = 1
-IMPROVEMENT = 1 - 1e-10
-"""A distance is lowered only by more than rounding, or fronts would run in circles for ever."""
-CORRECTION = 1 - 1e-6
-"""The same for a vertex that the front has passed: what follows from it has to be done again."""
-MOST_VISITS = 50
-"""Times the number of vertices; after that, fronts follow edges alone, which comes to an end."""
+IMPROVEMENT_FACTOR = 1 - 1e-10
+"""A distance is lowered only by more than rounding; otherwise fronts could run in circles."""
+CORRECTION_FACTOR = 1 - 1e-6
+"""The same for a vertex that was visited, because everything that follows from it is computed again."""
+MAX_VISITS_PER_VERTEX = 50
+"""On average; after that, fronts follow only edges, which terminates."""
 
 
-class Room(NamedTuple):
-    """Arrays to work in, which a march leaves as it finds them; some are of interest to nobody else."""
+class Workspace(NamedTuple):
+    """Arrays to work in, which `march` leaves as it finds them."""
 
     settled: np.ndarray
-    """`[V]`, infinite: distances at which vertices have been visited."""
+    """`[V]`, infinite: distances at which vertices were visited."""
     heads: np.ndarray
-    """`[buckets]`, −1: the first place of the queue that belongs to each bucket."""
+    """`[buckets]`, −1: the first slot of the queue in each bucket."""
     queue: np.ndarray
     following: np.ndarray
-    """Who waits in each place, and the next place of the same bucket."""
+    """The vertex in each slot of the queue, and the next slot of the same bucket."""
     improved: np.ndarray
-    """`[widest]`: who has been improved by the vertex that is visited."""
+    """`[max_updates]`: vertices improved by the current visit."""
 
 
 @njit(cache=True, nogil=True)
-def room_for(surface):  # type: ignore[no-untyped-def]
-    """Room for marches on a surface, or on a part of it."""
+def new_workspace(surface):  # type: ignore[no-untyped-def]
+    """A workspace for marches on a surface or on a part of it."""
     total = len(surface.vertices)
-    return Room(
+    return Workspace(
         np.full(total, np.inf),
         np.full(surface.buckets, -1, dtype=np.int32),
         np.empty(2 * total, dtype=np.uint32),
         np.empty(2 * total, dtype=np.int32),
-        np.empty(surface.widest, dtype=np.uint32),
+        np.empty(surface.max_updates, dtype=np.uint32),
     )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _from_point(da, db, base, x, y):  # type: ignore[no-untyped-def]
-    """Distance to (x, y) from the point below the base that is da and db from its ends; inf if none.
+    """Distance of (x, y) from the virtual source below the base, at distances da and db from its ends.
 
-    Infinite also if the straight way does not cross the base: then the way is along an edge.
+    Infinite if the straight line does not cross the base: then the shortest way is an edge.
     """
+    # As in `apex`, but accurate if da and db are much longer than the base and their squares nearly cancel.
     sx = 0.5 * ((da - db) * (da + db) / base + base)
     sy = np.sqrt(max(0.0, da * da - sx * sx))
     crossing = sx * y + x * sy
@@ -68,189 +69,17 @@ def _from_point(da, db, base, x, y):  # type: ignore[no-untyped-def]
     return np.sqrt((x - sx) * (x - sx) + (y + sy) * (y + sy))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _from_line(da, db, base, x, y):  # type: ignore[no-untyped-def]
-    """Distance to (x, y) if it grows linearly along the base from da to db; inf if the way is an edge."""
+    """Distance of (x, y) if it grows linearly along the base from da to db; infinite if the way is an edge.
+
+    If a distance at the base is infinite or they differ by more than the base, `rise` is NaN.
+    """
     slope = (db - da) / base
-    if slope >= 1 or slope <= -1:
-        return np.inf
     rise = np.sqrt(1 - slope * slope)
     crossing = x * rise - y * slope
-    if crossing < 0 or crossing > base * rise:
-        return np.inf
-    return da + slope * x + rise * y
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _put_all(heads, queue, following, distance, now, inverse, reached, count):  # type: ignore[no-untyped-def]
-    """Put everyone who has been reached into an empty queue; those who need no visit will be passed over."""
-    heads[:] = -1
-    last = len(heads) - 1
-    for i in range(count):
-        bucket = min(max(np.int64(distance[reached[i]] * inverse), now), now + last) & last
-        queue[i] = reached[i]
-        following[i] = heads[bucket]
-        heads[bucket] = i
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def march(tables, step, front, radius, distance, angle, room, reached, sources):  # type: ignore[no-untyped-def]
-    """March from the first `sources` of `reached`; return how many vertices have been reached.
-
-    `distance` holds the values at the sources, and infinity elsewhere. All vertices whose distance has been
-    set come out in `reached`, those beyond the radius among them, whose distances are not final. If `angle`
-    has entries, it carries the direction in which the way left the one source; at the source's neighbors
-    it is given, elsewhere NaN. Vertices wait in buckets of distances, `step` wide, in no order.
-    """
-    line_offsets, line_ends, line_lengths = tables.line_offsets, tables.line_ends, tables.line_lengths
-    corner_offsets, corner_ends = tables.corner_offsets, tables.corner_ends
-    corner_places, longest_edges = tables.corner_places, tables.longest_edges
-    beyond_offsets, beyond_ends = tables.beyond_offsets, tables.beyond_ends
-    beyond_places = tables.beyond_places
-    settled, heads, improved = room.settled, room.heads, room.improved
-    queue, following = room.queue, room.following
-    turning = len(angle) > 0
-    source = reached[0]
-    inverse = 1 / step
-    last = len(heads) - 1
-    # How many vertices have been reached, wait, and are or were in the queue; and its first free place.
-    count = waiting = used = np.int64(sources)
-    free = np.int64(-1)
-    now = np.int64(distance[source] * inverse)
-    for i in range(sources):
-        now = min(now, np.int64(distance[reached[i]] * inverse))
-    _put_all(heads, queue, following, distance, now, inverse, reached, count)
-    longest = 0.0  # edge out of a vertex within the radius; its end may be needed to reach another one
-    visits = MOST_VISITS * len(corner_offsets)
-    while waiting > 0:
-        place = np.int64(heads[now & last])
-        if place < 0:
-            now += 1
-            if now * step > radius + longest:
-                break
-            continue
-        v = queue[place]
-        heads[now & last] = following[place]
-        following[place] = free
-        free = place
-        waiting -= 1
-        here = distance[v]
-        if here == settled[v] or here > radius + longest:
-            continue
-        better = 0
-        if np.int64(here * inverse) > now:  # it had to wait in the last bucket there is
-            improved[0], better = v, 1
-        else:
-            visits -= 1
-            over_faces = visits > 0
-            again = settled[v] < np.inf
-            settled[v] = here
-            if here <= radius:
-                longest = max(longest, longest_edges[v])
-            # What an improvement entails is written out each time: as a function it costs a third more.
-            corners = range(corner_offsets[v], corner_offsets[v + 1] if over_faces else corner_offsets[v])
-            if front == LINE and not again and not turning:
-                # The usual case, a sixth faster without branches: over the face from the nearer of p and q,
-                # which itself cannot gain, to the further. If neither has been passed, this is not a number.
-                for i in corners:
-                    p, q = corner_ends[i, 0], corner_ends[i, 1]
-                    at_p, at_q = settled[p], settled[q]
-                    to_p, to_q = corner_places[i, 0], corner_places[i, 1]
-                    p_further = at_p > at_q
-                    w = p if p_further else q
-                    base, side = to_q if p_further else to_p, to_p if p_further else to_q
-                    at_other, at_w = at_q if p_further else at_p, at_p if p_further else at_q
-                    x, y = side * corner_places[i, 2], side * corner_places[i, 3]
-                    slope = (at_other - here) / base
-                    rise = np.sqrt(1 - slope * slope)
-                    crossing = x * rise - y * slope
-                    there = here + slope * x + rise * y
-                    enough = distance[w] * (IMPROVEMENT if at_w == np.inf else CORRECTION)
-                    if (there < enough) & (crossing >= 0) & (crossing <= base * rise):
-                        if distance[w] == np.inf:
-                            reached[count] = w
-                            count += 1
-                        distance[w] = there
-                        improved[better] = w
-                        better += 1
-            else:
-                for i in corners:
-                    # From the two that have been passed to the third, even if that has been passed: a front
-                    # from a point is curved, and one that comes again may be nearer to all.
-                    p, q = corner_ends[i, 0], corner_ends[i, 1]
-                    at_p, at_q = settled[p], settled[q]
-                    for target in range(0 if at_q < np.inf else 1, 2 if at_p < np.inf else 1):
-                        w, other = (p, q) if target == 0 else (q, p)
-                        at_w, at_other = (at_p, at_q) if target == 0 else (at_q, at_p)
-                        side, base = corner_places[i, target], corner_places[i, 1 - target]
-                        if turning and (at_other == 0 or here == 0):
-                            continue
-                        x, y = side * corner_places[i, 2], side * corner_places[i, 3]
-                        there = _across(front, here, at_other, base, x, y)
-                        if there < distance[w] * (IMPROVEMENT if at_w == np.inf else CORRECTION):
-                            if turning:
-                                angle[w] = _turned(angle[v], angle[other], here, at_other, base, x, y)
-                            if distance[w] == np.inf:
-                                reached[count] = w
-                                count += 1
-                            distance[w] = there
-                            improved[better] = w
-                            better += 1
-            for i in range(beyond_offsets[v], beyond_offsets[v + 1] if over_faces else beyond_offsets[v]):
-                p, q = beyond_ends[i, 0], beyond_ends[i, 1]
-                at_p, known = settled[p], distance[q]
-                if at_p < np.inf and not (turning and (at_p == 0 or here == 0)):
-                    base, x, y = beyond_places[i, 0], beyond_places[i, 1], beyond_places[i, 2]
-                    there = _across(front, here, at_p, base, x, y)
-                    if there < known * (IMPROVEMENT if settled[q] == np.inf else CORRECTION):
-                        if turning:
-                            angle[q] = _turned(angle[v], angle[p], here, at_p, base, x, y)
-                        if distance[q] == np.inf:
-                            reached[count] = q
-                            count += 1
-                        distance[q] = there
-                        improved[better] = q
-                        better += 1
-            for e in range(line_offsets[v], line_offsets[v + 1]):
-                w = line_ends[e]
-                there = here + abs(line_lengths[e])
-                if there < distance[w] * IMPROVEMENT:
-                    if turning:
-                        if v != source:
-                            angle[w] = angle[v]
-                        elif line_lengths[e] < 0:
-                            continue  # over unfolded faces; in which direction is not known
-                        elif np.isnan(angle[w]):
-                            angle[w] = 0.0  # an edge of no proper face
-                    if distance[w] == np.inf:
-                        reached[count] = w
-                        count += 1
-                    distance[w] = there
-                    improved[better] = w
-                    better += 1
-        for i in range(better):
-            if free < 0 and used == len(queue):
-                _put_all(heads, queue, following, distance, now, inverse, reached, count)
-                waiting = used = count
-                break
-            w = improved[i]
-            bucket = np.int64(distance[w] * inverse)
-            now = min(now, bucket)  # back to one that was passed too early
-            bucket = min(bucket, now + last) & last
-            if free >= 0:
-                place = free
-                free = np.int64(following[place])
-            else:
-                place = used
-                used += 1
-            queue[place] = w
-            following[place] = heads[bucket]
-            heads[bucket] = place
-            waiting += 1
-    heads[:] = -1
-    for i in range(count):
-        settled[reached[i]] = np.inf
-    return count
+    distance = da + slope * x + rise * y
+    return distance if (crossing >= 0) & (crossing <= base * rise) else np.inf
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -261,14 +90,13 @@ def _across(front, da, db, base, x, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _turned(at_vertex, at_other, da, db, base, x, y):  # type: ignore[no-untyped-def]
-    """The direction in between, in proportion to the angles that the virtual source sees.
+def _interpolated_angle(at_vertex, at_other, da, db, base, x, y):  # type: ignore[no-untyped-def]
+    """The direction at (x, y), in proportion to the angles that the virtual source sees.
 
     As in the polar coordinates of Melvær & Reimers 2012.
     """
     between = np.remainder(at_other - at_vertex + np.pi, 2 * np.pi) - np.pi
-    sx = (da * da - db * db + base * base) / (2 * base)
-    sy = np.sqrt(max(0.0, da * da - sx * sx))
+    sx, sy = apex(base, da, db)
     if sy == 0:
         return at_vertex + between / 2
     to_vertex = np.arctan2(-sx, sy)
@@ -277,9 +105,172 @@ def _turned(at_vertex, at_other, da, db, base, x, y):  # type: ignore[no-untyped
     return at_vertex + between * (part / whole)
 
 
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _threshold(known, settled):  # type: ignore[no-untyped-def]
+    """The distance below which an update counts as an improvement."""
+    return known * (IMPROVEMENT_FACTOR if settled == np.inf else CORRECTION_FACTOR)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _enqueue_all(heads, queue, following, distance, now, inverse, reached, count):  # type: ignore[no-untyped-def]
+    """Put all reached vertices into an emptied queue; those that need no visit are skipped later."""
+    heads[:] = -1
+    last = len(heads) - 1
+    for i in range(count):
+        bucket = min(max(np.int64(distance[reached[i]] * inverse), now), now + last) & last
+        queue[i] = reached[i]
+        following[i] = heads[bucket]
+        heads[bucket] = i
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def march(tables, step, front, radius, distance, angle, workspace, reached, sources):  # type: ignore[no-untyped-def]
+    """March from the first `sources` of `reached`; return how many vertices were reached.
+
+    `distance` holds the values at the sources, and infinity elsewhere. `reached` receives all vertices whose
+    distance was set; distances beyond the radius are not final. If `angle` is not empty, it carries the
+    direction in which the way left the only source, given at its neighbors and NaN elsewhere. Vertices
+    wait in buckets of distances, `step` wide, in no order.
+    """
+    line_offsets, line_ends, line_lengths = tables.line_offsets, tables.line_ends, tables.line_lengths
+    corner_offsets, corner_ends = tables.corner_offsets, tables.corner_ends
+    corner_layouts, longest_lines = tables.corner_layouts, tables.longest_lines
+    unfolded_offsets, unfolded_ends = tables.unfolded_offsets, tables.unfolded_ends
+    unfolded_layouts = tables.unfolded_layouts
+    settled, heads, improved = workspace.settled, workspace.heads, workspace.improved
+    queue, following = workspace.queue, workspace.following
+    with_angle = len(angle) > 0
+    source = reached[0]
+    inverse = 1 / step
+    last = len(heads) - 1
+    # Numbers of vertices reached, of vertices waiting, and of slots used; then the first free slot.
+    count = waiting = used = np.int64(sources)
+    free = np.int64(-1)
+    now = np.int64(distance[source] * inverse)
+    for i in range(sources):
+        now = min(now, np.int64(distance[reached[i]] * inverse))
+    _enqueue_all(heads, queue, following, distance, now, inverse, reached, count)
+    longest = 0.0  # line out of a vertex within the radius; its end may be needed to reach another one
+    visits = MAX_VISITS_PER_VERTEX * len(corner_offsets)
+    while waiting > 0:
+        slot = np.int64(heads[now & last])
+        if slot < 0:
+            now += 1
+            if now * step > radius + longest:
+                break
+            continue
+        v = queue[slot]
+        heads[now & last] = following[slot]
+        following[slot] = free
+        free = slot
+        waiting -= 1
+        here = distance[v]
+        if here == settled[v] or here > radius + longest:
+            continue
+        updates = 0
+        if np.int64(here * inverse) > now:  # it waited in the last bucket because its own is farther
+            improved[0], updates = v, 1
+        else:
+            visits -= 1
+            over_faces = 1 if visits > 0 else 0
+            again = settled[v] < np.inf
+            settled[v] = here
+            if here <= radius:
+                longest = max(longest, longest_lines[v])
+            # An improvement is written out each time: as a function it is 7 % slower.
+            if front == LINE and not again and not with_angle:
+                # The usual case, faster without branches: from v and the nearer of p and q, which cannot
+                # gain, to the farther one. If neither was visited, the distance is infinite.
+                for i in range(corner_offsets[v], corner_offsets[v + over_faces]):
+                    p, q = corner_ends[i, 0], corner_ends[i, 1]
+                    at_p, at_q = settled[p], settled[q]
+                    to_p, to_q = corner_layouts[i, 0], corner_layouts[i, 1]
+                    to_farther_p = at_p > at_q
+                    w = p if to_farther_p else q
+                    base, side = to_q if to_farther_p else to_p, to_p if to_farther_p else to_q
+                    at_other, at_w = at_q if to_farther_p else at_p, at_p if to_farther_p else at_q
+                    x, y = side * corner_layouts[i, 2], side * corner_layouts[i, 3]
+                    there = _from_line(here, at_other, base, x, y)
+                    if there < _threshold(distance[w], at_w):
+                        if distance[w] == np.inf:
+                            reached[count], count = w, count + 1
+                        distance[w], improved[updates], updates = there, w, updates + 1
+            else:
+                # To each of p and q whose partner was visited, even if it was visited itself: a front from
+                # a point is curved, and one that comes later may be nearer.
+                for i in range(corner_offsets[v], corner_offsets[v + over_faces]):
+                    p, q = corner_ends[i, 0], corner_ends[i, 1]
+                    at_p, at_q = settled[p], settled[q]
+                    for target in range(0 if at_q < np.inf else 1, 2 if at_p < np.inf else 1):
+                        w, other = (p, q) if target == 0 else (q, p)
+                        at_w, at_other = (at_p, at_q) if target == 0 else (at_q, at_p)
+                        side, base = corner_layouts[i, target], corner_layouts[i, 1 - target]
+                        if with_angle and (at_other == 0 or here == 0):
+                            continue
+                        x, y = side * corner_layouts[i, 2], side * corner_layouts[i, 3]
+                        there = _across(front, here, at_other, base, x, y)
+                        if there < _threshold(distance[w], at_w):
+                            if with_angle:
+                                angle[w] = _interpolated_angle(
+                                    angle[v], angle[other], here, at_other, base, x, y
+                                )
+                            if distance[w] == np.inf:
+                                reached[count], count = w, count + 1
+                            distance[w], improved[updates], updates = there, w, updates + 1
+            for i in range(unfolded_offsets[v], unfolded_offsets[v + over_faces]):
+                p, w = unfolded_ends[i, 0], unfolded_ends[i, 1]
+                at_p = settled[p]
+                if at_p < np.inf and not (with_angle and (at_p == 0 or here == 0)):
+                    base, x, y = unfolded_layouts[i, 0], unfolded_layouts[i, 1], unfolded_layouts[i, 2]
+                    there = _across(front, here, at_p, base, x, y)
+                    if there < _threshold(distance[w], settled[w]):
+                        if with_angle:
+                            angle[w] = _interpolated_angle(angle[v], angle[p], here, at_p, base, x, y)
+                        if distance[w] == np.inf:
+                            reached[count], count = w, count + 1
+                        distance[w], improved[updates], updates = there, w, updates + 1
+            for i in range(line_offsets[v], line_offsets[v + 1]):
+                w = line_ends[i]
+                there = here + abs(line_lengths[i])
+                if there < distance[w] * IMPROVEMENT_FACTOR:
+                    if with_angle:
+                        if v != source:
+                            angle[w] = angle[v]
+                        elif line_lengths[i] < 0:
+                            continue  # a shortcut, whose direction is not known
+                        elif np.isnan(angle[w]):
+                            angle[w] = 0.0  # an edge only of faces without area
+                    if distance[w] == np.inf:
+                        reached[count], count = w, count + 1
+                    distance[w], improved[updates], updates = there, w, updates + 1
+        for i in range(updates):
+            if free < 0 and used == len(queue):
+                _enqueue_all(heads, queue, following, distance, now, inverse, reached, count)
+                waiting = used = count
+                break
+            w = improved[i]
+            bucket = np.int64(distance[w] * inverse)
+            now = min(now, bucket)  # back to a bucket that was passed too early
+            bucket = min(bucket, now + last) & last
+            if free >= 0:
+                slot = free
+                free = np.int64(following[slot])
+            else:
+                slot = used
+                used += 1
+            queue[slot] = w
+            following[slot] = heads[bucket]
+            heads[bucket] = slot
+            waiting += 1
+    heads[:] = -1
+    for i in range(count):
+        settled[reached[i]] = np.inf
+    return count
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def march_whole(surface, sources, starts, front, radius):  # type: ignore[no-untyped-def]
-    """Distance of every vertex from the nearest source; infinite beyond the radius."""
+    """Distance of each vertex from the nearest source; infinite beyond the radius."""
     total = len(surface.vertices)
     distance = np.full(total, np.inf)
     reached = np.empty(total, dtype=np.uint32)
@@ -289,8 +280,8 @@ def march_whole(surface, sources, starts, front, radius):  # type: ignore[no-unt
             reached[count] = sources[i]
             count += 1
         distance[sources[i]] = min(distance[sources[i]], starts[i])
-    room = room_for(surface)
-    march(surface.tables, surface.step, front, radius, distance, np.empty(0), room, reached, count)
+    workspace = new_workspace(surface)
+    march(surface.tables, surface.step, front, radius, distance, np.empty(0), workspace, reached, count)
     for v in range(total):
         if distance[v] > radius:
             distance[v] = np.inf
