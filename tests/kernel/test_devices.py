@@ -1,7 +1,7 @@
 """Sums on devices without compiled loops, such as a GPU.
 
-Values are checked on the CPU with `on_cpu` patched to False. Devices are checked on `meta`, whose tensors have
-no values: an operation that reads one, or mixes it with a tensor on the CPU, fails.
+Values are checked on the CPU with `on_cpu` patched to False, and devices on `meta`, where tensors have no
+values: an operation that reads one, or mixes it with a tensor on the CPU, fails.
 """
 
 import pytest

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from gcgp._runtime.errors import unknown_option
@@ -163,11 +163,12 @@ class ConvolutionalKernel(Kernel):
             )
         return self.patches
 
-    def _of_inputs(self, x: Float[Tensor, "n columns"]) -> Patches:
+    def _of_inputs(self, x: Shaped[Tensor, "n columns"]) -> Patches:
         """The weighted patches of inputs; an inducing patch is a signal with one patch of multiplicity 1."""
         indices, count = x[:, 0].detach().cpu().round().long(), len(self._patches)
-        if bool((indices >= count).any()) or (x.shape[1] == 1 and bool((indices < 0).any())):
-            raise ValueError(f"index {int(indices.max())}: expected indices of signals from 0 to {count - 1}")
+        invalid = indices[(indices >= count) | ((indices < 0) & (x.shape[1] == 1))]
+        if len(invalid):
+            raise ValueError(f"index {int(invalid[0])}: expected indices of signals from 0 to {count - 1}")
         patches = self._patches.to(x.device)
         patches = replace(
             patches, values=patches.values.to(self.dtype), multiplicity=patches.multiplicity.to(self.dtype)
