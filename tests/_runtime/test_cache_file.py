@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcgp._runtime.cache import cached
-from gcgp._runtime.cache_file import PREFIX, DamagedFile, read_arrays, write_arrays
+from gcgp._runtime.cache_file import CHECKSUM, read_arrays, write_arrays
 
 ARRAYS = {"rho": np.arange(10, dtype=np.float32), "empty": np.zeros((0, 3)), "one": np.array(True)}
 
@@ -31,9 +31,9 @@ def test_arrays_are_read_as_written(tmp_path):
     found = read_arrays(tmp_path / "a", "key")
     assert_same(found, ARRAYS)
     assert [array.dtype for array in found.values()] == [array.dtype for array in ARRAYS.values()]
-    with pytest.raises(DamagedFile, match="written for other inputs"):
+    with pytest.raises(ValueError, match="written for other inputs"):
         read_arrays(tmp_path / "a", "another key")
-    with pytest.raises(DamagedFile, match="more than the limit of the cache"):
+    with pytest.raises(ValueError, match="more than the limit of the cache"):
         read_arrays(tmp_path / "a", "key", max_bytes=100)
     with pytest.raises(ValueError, match="short has dtype int16"):
         write_arrays(tmp_path / "a", "key", {"short": np.zeros(3, dtype=np.int16)})
@@ -45,7 +45,7 @@ def test_a_change_of_any_byte_is_detected(tmp_path):
     whole = path.read_bytes()
     for i in range(len(whole)):
         path.write_bytes(whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :])
-        with pytest.raises(DamagedFile):
+        with pytest.raises(ValueError, match="its checksum is wrong"):
             read_arrays(path, "key")
 
 
@@ -69,8 +69,8 @@ def test_a_change_of_any_byte_is_detected(tmp_path):
 @pytest.mark.parametrize("length", [None, 0, 2**63, 2**64 - 1])
 def test_a_wrong_header_with_a_correct_checksum(tmp_path, header, length):
     body = (len(header) if length is None else length).to_bytes(8, "little") + header + bytes(100)
-    (tmp_path / "a").write_bytes(PREFIX.pack(b"gcgp\0\0\0\x01", zlib.crc32(body)) + body)
-    with pytest.raises(DamagedFile, match="its header is wrong"):
+    (tmp_path / "a").write_bytes(CHECKSUM.pack(zlib.crc32(body)) + body)
+    with pytest.raises(ValueError, match="its header is wrong"):
         read_arrays(tmp_path / "a", "key")
 
 
@@ -81,7 +81,7 @@ def test_truncating_the_file_later_does_not_change_the_arrays(folder):
     (path,) = folder.iterdir()
     os.truncate(path, 100)
     assert_same(found, large)
-    with pytest.warns(UserWarning, match="cut off|checksum"):
+    with pytest.warns(UserWarning, match="checksum"):
         assert_same(cached(("a",), lambda: large), large)
 
 

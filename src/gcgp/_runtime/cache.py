@@ -29,7 +29,7 @@ SCAN_FRACTION = 0.01
 """The folder is scanned when this fraction of its limit has been written, and at first use."""
 STALE_SECONDS = 3600.0
 """Time since the last write to an unfinished file after which it is removed."""
-CACHE_FORMAT = 1
+CACHE_FORMAT = 2
 """Part of each key; to be increased when the format of the files changes."""
 
 unscanned_bytes: dict[Path, int] = {}

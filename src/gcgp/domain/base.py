@@ -6,12 +6,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from gcgp._numerics.segments import offsets_from_counts
+
+Rows: TypeAlias = Int[np.ndarray, "chosen"] | None
+VertexValues: TypeAlias = Float[np.ndarray, "total_vertices"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Domains(ABC):
         return 0 if self.positions is None else self.positions.shape[1]
 
     @property
-    def measure(self) -> Float[np.ndarray, "total_vertices"] | None:
+    def measure(self) -> VertexValues | None:
         """Area that each vertex represents, or None if all vertices count equally."""
         return None
 
@@ -107,11 +110,7 @@ class Domains(ABC):
 
     @abstractmethod
     def chart(
-        self,
-        coordinates: Sequence[str],
-        reach: float,
-        kind: str = "auto",
-        rows: Int[np.ndarray, "chosen"] | None = None,
+        self, coordinates: Sequence[str], reach: float, kind: str = "auto", rows: Rows = None
     ) -> Chart | Stencil:
         """The named coordinates of all pairs with ρ ≤ reach; given `rows`, ascending, only of those rows."""
 
@@ -152,9 +151,7 @@ class Domains(ABC):
         """Flat vertex indices of the ends of each edge, or None if the domains have no edges to draw."""
         return None
 
-    def neighbor_sums(
-        self, values: Float[np.ndarray, "total_vertices"]
-    ) -> Float[np.ndarray, "total_vertices"] | None:
+    def neighbor_sums(self, values: VertexValues) -> VertexValues | None:
         """Σ over the neighbors of each vertex of their values, or None if the domains have no edges."""
         return None
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from gcgp._numerics.segments import join_offsets, repeat_starts, take_segments
 from gcgp._runtime.errors import check_choice
-from gcgp.domain.base import Chart, Domains, chart_kind
+from gcgp.domain.base import Chart, Domains, Rows, VertexValues, chart_kind
 
 GRAPH_CHARTS = ("euclidean", "path")
 MAX_GRAPHS_FOR_SPACING = 200
@@ -107,9 +107,7 @@ class Graphs(Domains):
         """Flat vertex indices of the ends of each edge."""
         return self.edges + np.repeat(self.vertex_offsets[:-1], np.diff(self.edge_offsets))[:, None]
 
-    def neighbor_sums(
-        self, values: Float[np.ndarray, "total_vertices"]
-    ) -> Float[np.ndarray, "total_vertices"]:
+    def neighbor_sums(self, values: VertexValues) -> VertexValues:
         """Σ over the neighbors of each vertex of their values times 1/(1 + length of the edge)."""
         adjacency = self._adjacency()
         adjacency.data = 1 / (1 + adjacency.data)
@@ -140,13 +138,7 @@ class Graphs(Domains):
                 "distances along edges would be measured differently"
             )
 
-    def chart(
-        self,
-        coordinates: Sequence[str],
-        reach: float,
-        kind: str = "auto",
-        rows: Int[np.ndarray, "chosen"] | None = None,
-    ) -> Chart:
+    def chart(self, coordinates: Sequence[str], reach: float, kind: str = "auto", rows: Rows = None) -> Chart:
         """All pairs with ρ ≤ reach, by straight-line distance (`euclidean`) or along edges (`path`).
 
         Coordinates: `rho`; `theta` (for two-dimensional coordinates); `offset` (the neighbor's coordinates

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from gcgp._runtime.errors import check_choice
-from gcgp.domain.base import Domains, Stencil
+from gcgp.domain.base import Domains, Rows, Stencil
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +79,7 @@ class Grids(Domains):
                 )
 
     def chart(
-        self,
-        coordinates: Sequence[str],
-        reach: float,
-        kind: str = "auto",
-        rows: Int[np.ndarray, "chosen"] | None = None,
+        self, coordinates: Sequence[str], reach: float, kind: str = "auto", rows: Rows = None
     ) -> Stencil:
         """One stencil for all pixels: ρ is the 8-neighbor graph distance, θ the angle of the offset.
 

@@ -58,11 +58,7 @@ class Signals:
 
     @classmethod
     def from_graphs(
-        cls,
-        values: Numbers,
-        edges: Numbers,
-        edge_lengths: Numbers | None = None,
-        coordinates: Numbers | None = None,
+        cls, values: Numbers, edges: Numbers, edge_lengths: Numbers = None, coordinates: Numbers = None
     ) -> Signals:
         """One graph per signal: values `[V]` or `[V, d]`, edges `[E, 2]`, lengths `[E]`, positions `[V, k]`.
 
@@ -85,11 +81,7 @@ class Signals:
 
     @classmethod
     def on_graph(
-        cls,
-        values: Numbers,
-        edges: Numbers,
-        edge_lengths: Numbers | None = None,
-        coordinates: Numbers | None = None,
+        cls, values: Numbers, edges: Numbers, edge_lengths: Numbers = None, coordinates: Numbers = None
     ) -> Signals:
         """N signals `[N, V]` or `[N, V, d]` on one graph, such as a sensor network.
 

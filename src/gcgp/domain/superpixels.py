@@ -69,19 +69,17 @@ def superpixels(
             f"{pixels[image, pixel, channel]}; values of superpixels must not be negative"
         )
     seed = np.uint64(np.random.SeedSequence(random_state).generate_state(1, np.uint64)[0])
-    values, coordinates, counts = _clusters(
-        pixels, width, foreground, background, value_scale, max_iter, seed
-    )
+    means, counts = _clusters(pixels, width, foreground, background, value_scale, max_iter, seed)
     if (counts == 0).any():
         raise ValueError(
             f"image {int(np.argmin(counts))}: no clusters, because it is all "
             f"{'foreground' if foreground == 0 else 'background'}, for which 0 clusters were requested"
         )
-    used = np.arange(foreground + background) < counts[:, None]
+    means = means[np.arange(foreground + background) < counts[:, None]]
+    coordinates, values = means[:, :2].copy(), means[:, 2:].astype(pixels.dtype)
     vertex_offsets = offsets_from_counts(counts)
-    edges = _edges_below(coordinates[used], vertex_offsets, threshold)
-    graphs = Graphs(vertex_offsets, *edges, coordinates[used])
-    return Signals(values[used], vertex_offsets, graphs, np.arange(len(grid)))
+    graphs = Graphs(vertex_offsets, *_edges_below(coordinates, vertex_offsets, threshold), coordinates)
+    return Signals(values, vertex_offsets, graphs, np.arange(len(grid)))
 
 
 @njit(cache=True, nogil=True)
@@ -145,49 +143,39 @@ def _lloyd(points, k, max_iter, state):  # type: ignore[no-untyped-def]
 
 @parallel_njit(cache=True, nogil=True)
 def _clusters(pixels, width, foreground, background, value_scale, max_iter, seed):  # type: ignore[no-untyped-def]
-    """Values, coordinates and number of the clusters of each image, one stream of random numbers per part."""
+    """Mean column, row and values of each cluster `[n, clusters, 2 + channels]`, and their number."""
     n, area, channels = pixels.shape
-    values = np.zeros((n, foreground + background, channels), dtype=pixels.dtype)
-    coordinates = np.zeros((n, foreground + background, 2))
+    means = np.zeros((n, foreground + background, 2 + channels))
     counts = np.zeros(n, dtype=np.int64)
     for image in prange(n):
-        bright = np.zeros(area, dtype=np.bool_)
-        top = 0.0
+        features = np.empty((area, 2 + channels))
         for i in range(area):
-            for c in range(channels):
-                bright[i] = bright[i] or pixels[image, i, c] > 0
-                top = max(top, abs(pixels[image, i, c]))
-        scale = value_scale / top if top > 0 else 0.0
+            features[i, 0] = i % width
+            features[i, 1] = i // width
+            features[i, 2:] = pixels[image, i]
+        bright = np.zeros(area, dtype=np.bool_)
+        for i in range(area):
+            bright[i] = features[i, 2:].max() > 0
+        top = features[:, 2:].max()
+        points = features.copy()
+        points[:, 2:] *= value_scale / top if top > 0 else 0.0
         for part in range(2):
             members = np.flatnonzero(bright == (part == 0))
             k = min(foreground if part == 0 else background, len(members))
             if k == 0:
                 continue
-            points = np.empty((len(members), 2 + channels))
-            for i in range(len(members)):
-                points[i, 0] = members[i] % width
-                points[i, 1] = members[i] // width
-                for c in range(channels):
-                    points[i, 2 + c] = pixels[image, members[i], c] * scale
             state = seed ^ (np.uint64(2 * image + part) * np.uint64(0xD1342543DE82EF95))
-            labels = _lloyd(points, k, max_iter, state)
+            labels = _lloyd(points[members], k, max_iter, state)
             sizes = np.zeros(k)
             sums = np.zeros((k, 2 + channels))
             for i in range(len(members)):
                 sizes[labels[i]] += 1
-                sums[labels[i], 0] += points[i, 0]
-                sums[labels[i], 1] += points[i, 1]
-                for c in range(channels):
-                    sums[labels[i], 2 + c] += pixels[image, members[i], c]
+                sums[labels[i]] += features[members[i]]
             for j in range(k):
                 if sizes[j] > 0:
-                    vertex = counts[image]
-                    coordinates[image, vertex, 0] = sums[j, 0] / sizes[j]
-                    coordinates[image, vertex, 1] = sums[j, 1] / sizes[j]
-                    for c in range(channels):
-                        values[image, vertex, c] = sums[j, 2 + c] / sizes[j]
+                    means[image, counts[image]] = sums[j] / sizes[j]
                     counts[image] += 1
-    return values, coordinates, counts
+    return means, counts
 
 
 def _edges_below(
