@@ -24,7 +24,7 @@ COMPUTATIONS = {
     "angles": lambda: vars(mesh_chart(MESH, ["theta", "rays:3"], 0.6)),
     "logarithmic map": lambda: vars(mesh_chart(MESH, ["rho", "theta"], 0.6, "logmap")),
     "spectrum": lambda: vars(laplace_beltrami(MESH, 5)),
-    "decimated mesh": lambda: vars(decimate(MESH, 20, keep=True)),
+    "decimated mesh": lambda: vars(decimate(MESH, 20, cache=True)),
 }
 each_computation = pytest.mark.parametrize("compute", COMPUTATIONS.values(), ids=COMPUTATIONS.keys())
 
@@ -165,9 +165,9 @@ def test_a_decimated_mesh_is_cached_on_request(folder):
     mesh = icosphere(3)
     plain = decimate(mesh, 100)
     assert not folder.exists()
-    once, again = (decimate(mesh, 100, keep=True) for _ in range(2))
+    once, again = (decimate(mesh, 100, cache=True) for _ in range(2))
     assert len(list(folder.iterdir())) == 1
     for found in (once, again):
         np.testing.assert_array_equal(found.vertices, plain.vertices)
         np.testing.assert_array_equal(found.faces, plain.faces)
-    assert len(decimate(mesh, 90, keep=True).vertices) == 90
+    assert len(decimate(mesh, 90, cache=True).vertices) == 90

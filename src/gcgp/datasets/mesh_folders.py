@@ -113,7 +113,7 @@ def _load(files: Sequence[Path], vertices: int | None) -> list[Mesh]:
     meshes = []
     for file in tqdm(files, desc="meshes", unit=" meshes", delay=1, disable=None):
         mesh = load_mesh(file)
-        meshes.append(mesh if vertices is None else decimate(mesh, vertices, keep=True))
+        meshes.append(mesh if vertices is None else decimate(mesh, vertices, cache=True))
     return meshes
 
 

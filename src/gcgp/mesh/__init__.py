@@ -1,6 +1,6 @@
-"""Triangle meshes. Enters: vertices and faces, or files. Leaves: `Mesh`, and geodesic charts of its vertices.
+"""Triangle meshes. Input: vertices and faces, or files. Output: `Mesh`, its spectrum and geodesics.
 
-Meshes may be dirty: what is wrong with one is reported, and nothing is changed silently.
+Meshes may have defects: `Mesh.report` lists them, and nothing is repaired silently.
 """
 
 from gcgp.mesh.mesh import Mesh

@@ -1,4 +1,4 @@
-"""What is unusual about a mesh: counted, never repaired."""
+"""Defects of a mesh: counted, never repaired."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from scipy.sparse.csgraph import connected_components
 
 from gcgp.mesh.mesh import Mesh
 
-# Twice the area over the squared longest edge, below which three points are on a line up to rounding.
-FLAT = 1e-12
-MAX_LISTED = 5
+MIN_RELATIVE_HEIGHT = 1e-12
+"""Height of a triangle over its longest edge, below which its corners are collinear up to rounding."""
+MAX_LISTED_FACES = 5
 """Number of duplicate faces whose indices are printed."""
 
 
 @dataclass(frozen=True)
 class MeshReport:
-    """Counts of a mesh. Printed, it names only what is unusual.
+    """Counts of a mesh. Its string form names only defects.
 
-    Of duplicate faces (the same three vertices in any order) all but one are counted, and only one takes
-    part in the counts of edges and fans; faces that name a vertex twice take no part.
+    Duplicate faces (the same three vertices in any order) count once for edges and fans; faces that name a
+    vertex twice do not count there.
 
     >>> print(Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0], [9, 9, 9]], [[0, 1, 2]]).report())
     4 vertices, 1 faces, 3 edges: manifold with boundary, Euler characteristic 1
@@ -34,7 +34,7 @@ class MeshReport:
     faces: int
     edges: int
     components: int
-    """Connected parts; isolated vertices are none."""
+    """Connected parts, not counting isolated vertices."""
     isolated_vertices: int
     """Vertices of no face."""
     degenerate_faces: int
@@ -48,17 +48,16 @@ class MeshReport:
     non_manifold_edges: int
     """Edges of three or more faces."""
     non_manifold_vertices: int
-    """Vertices whose faces make more than one fan (bow-ties)."""
+    """Vertices whose faces form more than one fan (bow-ties)."""
     misoriented_edges: int
-    """Edges that their two faces run through in the same direction."""
+    """Edges that both of their faces traverse in the same direction."""
     euler_characteristic: int
-    """Vertices - edges + faces; without isolated vertices and duplicate or degenerate faces."""
+    """Vertices - edges + faces, without isolated vertices and duplicate or degenerate faces."""
     duplicate_face_indices: tuple[int, ...] = field(default=(), repr=False)
-    """Indices of the duplicate faces."""
 
     @property
     def clean(self) -> bool:
-        """An oriented manifold, closed or with boundary, and no isolated, degenerate or duplicate parts."""
+        """An oriented manifold, closed or with boundary, without isolated, degenerate or duplicate parts."""
         return not any(self._defects().values())
 
     def __str__(self) -> str:
@@ -76,16 +75,11 @@ class MeshReport:
             lines.append(f"components: {self.components}")
         if self.boundary_edges:
             lines.append(f"boundary: {self.boundary_edges} edges in {self.boundary_loops} loops")
-        lines += [f"{name}: {count}{self._listed(name)}" for name, count in self._defects().items() if count]
+        indices = [str(index) for index in self.duplicate_face_indices[:MAX_LISTED_FACES]]
+        more = ["..."] if len(self.duplicate_face_indices) > MAX_LISTED_FACES else []
+        listed = {"duplicate faces": f" ({', '.join(indices + more)})"}
+        lines += [f"{name}: {n}{listed.get(name, '')}" for name, n in self._defects().items() if n]
         return "\n  ".join(lines)
-
-    def _listed(self, name: str) -> str:
-        """The indices of duplicate faces in parentheses, at most `MAX_LISTED`."""
-        if name != "duplicate faces":
-            return ""
-        indices = [str(index) for index in self.duplicate_face_indices[:MAX_LISTED]]
-        more = ["..."] if len(self.duplicate_face_indices) > MAX_LISTED else []
-        return f" ({', '.join(indices + more)})"
 
     def _defects(self) -> dict[str, int]:
         return {
@@ -94,22 +88,20 @@ class MeshReport:
             "duplicate faces": self.duplicate_faces,
             "non-manifold edges (three or more faces)": self.non_manifold_edges,
             "non-manifold vertices (more than one fan)": self.non_manifold_vertices,
-            "misoriented edges (faces that disagree)": self.misoriented_edges,
+            "misoriented edges (inconsistent faces)": self.misoriented_edges,
         }
 
 
 def report(mesh: Mesh) -> MeshReport:
-    """Count what is there and what is unusual."""
+    """Count the parts and the defects of a mesh."""
     count = len(mesh.vertices)
     distinct, duplicates = mesh.distinct_faces, mesh.duplicate_faces
-
     tails, heads = distinct.ravel(), np.roll(distinct, -1, axis=1).ravel()
     keys = mesh.edges[:, 0] * count + mesh.edges[:, 1]
     sides = np.searchsorted(keys, np.minimum(tails, heads) * count + np.maximum(tails, heads))
     uses = np.bincount(sides, minlength=len(keys))
-    turns = np.bincount(sides, np.where(tails < heads, 1, -1), minlength=len(keys))
+    directions = np.bincount(sides, np.where(tails < heads, 1, -1), minlength=len(keys))
     boundary = mesh.edges[uses == 1]
-
     isolated = count - len(np.unique(mesh.faces))
     return MeshReport(
         vertices=count,
@@ -117,26 +109,22 @@ def report(mesh: Mesh) -> MeshReport:
         edges=len(mesh.edges),
         components=_components(mesh.edges, count) - isolated,
         isolated_vertices=isolated,
-        degenerate_faces=int((_repeated(mesh.faces) | _flat(mesh)).sum()),
+        degenerate_faces=int((mesh.has_repeated_vertex | _collinear(mesh)).sum()),
         duplicate_faces=len(duplicates),
         boundary_edges=len(boundary),
         boundary_loops=_components(boundary, count) - (count - len(np.unique(boundary))),
         non_manifold_edges=int((uses > 2).sum()),
-        non_manifold_vertices=int((_fans(distinct, sides.reshape(-1, 3), mesh.edges, count) > 1).sum()),
-        misoriented_edges=int(((uses == 2) & (turns != 0)).sum()),
+        non_manifold_vertices=int((_fan_counts(mesh, sides.reshape(-1, 3)) > 1).sum()),
+        misoriented_edges=int(((uses == 2) & (directions != 0)).sum()),
         euler_characteristic=count - isolated - len(mesh.edges) + len(distinct),
         duplicate_face_indices=tuple(duplicates.tolist()),
     )
 
 
-def _repeated(faces: Int[np.ndarray, "F 3"]) -> Bool[np.ndarray, "F"]:
-    return (faces == np.roll(faces, 1, axis=1)).any(axis=1)
-
-
-def _flat(mesh: Mesh) -> Bool[np.ndarray, "F"]:
+def _collinear(mesh: Mesh) -> Bool[np.ndarray, "F"]:
     corners = mesh.vertices[mesh.faces]
     lengths = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)
-    return 2 * mesh.face_areas <= FLAT * lengths.max(axis=1, initial=0) ** 2
+    return 2 * mesh.face_areas <= MIN_RELATIVE_HEIGHT * lengths.max(axis=1, initial=0) ** 2
 
 
 def _components(pairs: Int[np.ndarray, "E 2"], count: int) -> int:
@@ -144,26 +132,18 @@ def _components(pairs: Int[np.ndarray, "E 2"], count: int) -> int:
     return int(connected_components(graph, directed=False)[0])
 
 
-def _fans(
-    faces: Int[np.ndarray, "F 3"], sides: Int[np.ndarray, "F 3"], edges: Int[np.ndarray, "E 2"], count: int
-) -> Int[np.ndarray, "V"]:
+def _fan_counts(mesh: Mesh, sides: Int[np.ndarray, "F 3"]) -> Int[np.ndarray, "V"]:
     """Number of fans around each vertex; `sides[f, i]` is the edge from corner i of face f to the next.
 
-    A graph joins each corner with the ends, at its vertex, of the two edges that meet there: its
+    A graph connects each corner with the ends, at its vertex, of the two edges that meet there. Its
     components are the fans.
     """
-    corners = np.arange(faces.size)
-    ends = np.concatenate([_ends(edge, faces, edges) for edge in (sides, np.roll(sides, 1, axis=1))])
-    size = faces.size + 2 * len(edges)
-    joined = (np.tile(corners, 2), faces.size + ends)
-    graph = coo_array((np.ones(len(ends), dtype=bool), joined), shape=(size, size))
+    faces = mesh.distinct_faces
+    edges = np.stack([sides, np.roll(sides, 1, axis=1)])
+    ends = (2 * edges + (mesh.edges[edges, 1] == faces)).ravel()
+    size = faces.size + 2 * len(mesh.edges)
+    pairs = (np.tile(np.arange(faces.size), 2), faces.size + ends)
+    graph = coo_array((np.ones(len(ends), dtype=bool), pairs), shape=(size, size))
     labels = connected_components(graph, directed=False)[1][: faces.size]
-    _, first = np.unique(labels, return_index=True)
-    return np.bincount(faces.ravel()[first], minlength=count)
-
-
-def _ends(
-    edge: Int[np.ndarray, "F 3"], faces: Int[np.ndarray, "F 3"], edges: Int[np.ndarray, "E 2"]
-) -> Int[np.ndarray, "corners"]:
-    """Number, among the two ends of all edges, of the end of each corner's edge at that corner."""
-    return (2 * edge + (edges[edge, 1] == faces)).ravel()
+    first = np.unique(labels, return_index=True)[1]
+    return np.bincount(faces.ravel()[first], minlength=len(mesh.vertices))
