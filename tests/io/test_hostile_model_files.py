@@ -313,8 +313,6 @@ BOMBS = {
     ),
     "nested lists": ((*PARAMETERS, "learn"), DEEP),
     "lists of lists": ((*PARAMETERS, "learn"), {"is": "list", "items": [[]] * 200_000}),
-    "path": ((*PARAMETERS, "runtime", "parameters", "checkpoint"), ["a"]),
-    "device without values": ((*PARAMETERS, "runtime", "parameters", "device"), "meta"),
 }
 
 
@@ -362,6 +360,17 @@ def test_wrong_number_of_classes(classifier, count, tmp_path):
     write(path, changed(description, place, ["a", "b", "c", "d"][:count]), tensors, metadata)
     with pytest.raises(ValueError, match=rf"classes\.gcgp: .*: 3 latent functions, expected {count}"):
         gcgp.load(path)
+
+
+@pytest.mark.parametrize("device", ["meta", "x" * 1000, 10**9, None, ["cpu"], {}], ids=lambda d: str(d)[:9])
+def test_a_device_that_this_machine_lacks_becomes_the_cpu(classifier, device, tmp_path):
+    _, data, (description, tensors, metadata) = classifier
+    path = tmp_path / "device.gcgp"
+    place = (*PARAMETERS, "runtime", "parameters", "device")
+    write(path, changed(description, place, device), tensors, metadata)
+    model = gcgp.load(path)
+    assert model.runtime.device == "cpu"
+    assert np.isfinite(model.predict_proba(data[:2])).all()
 
 
 def test_a_checkpoint_in_the_file_is_ignored(classifier, tmp_path):

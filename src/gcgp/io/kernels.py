@@ -38,12 +38,20 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
     """The form of a kernel; its values are in its state. A ValueError if it cannot be rebuilt."""
     description = _describe(kernel)
     twin = rebuild_kernel("kernel", description, module_state(kernel))
-    if _differs(kernel, twin):
+    if any(kernel.named_priors()) or _constraints(kernel) != _constraints(twin):
         raise ValueError(
             f"a {type(kernel).__name__} with priors, or with constraints other than GPyTorch's defaults, "
             "cannot be written to a model file"
         )
     return description
+
+
+def _constraints(kernel: Kernel) -> list[tuple[Any, ...]]:
+    """What turns the state of a kernel into its parameters."""
+    return [
+        (name, type(c), repr(c._transform), c.lower_bound.tolist(), c.upper_bound.tolist())
+        for name, c in kernel.named_constraints()
+    ]
 
 
 def _describe(kernel: Kernel) -> dict[str, Any]:
@@ -63,20 +71,6 @@ def _describe(kernel: Kernel) -> dict[str, Any]:
     raise ValueError(
         f"a {name} cannot be written to a model file; "
         f"those that can: {', '.join([*SIMPLE_KERNELS, 'ScaleKernel', *COMPOSED_KERNELS])}"
-    )
-
-
-def _differs(kernel: Kernel, twin: Kernel) -> bool:
-    """Whether the state has another meaning in `twin`: priors, or other constraints."""
-    if next(iter(kernel.named_priors()), None) is not None:
-        return True
-    pairs = zip(kernel.named_constraints(), twin.named_constraints(), strict=True)
-    return any(
-        type(a) is not type(b)
-        or repr(a._transform) != repr(b._transform)
-        or not (a.lower_bound == b.lower_bound).all()
-        or not (a.upper_bound == b.upper_bound).all()
-        for (_, a), (_, b) in pairs
     )
 
 

@@ -20,13 +20,16 @@ from gcgp._runtime.history import Step
 from gcgp.domain import Domains
 from gcgp.inference import Posterior, Term
 from gcgp.inference.cholesky import LARGEST_JITTER
+from gcgp.inference.likelihoods import Likelihood
 from gcgp.io import checks
 from gcgp.io.kernels import describe_kernel, rebuild_kernel
 from gcgp.io.tensors import check_all_used, checked_tensor, module_state, take_prefix, with_prefix
+from gcgp.io.values import parameter
 from gcgp.io.weightings import describe_weighting, rebuild_weighting
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.convolutional import AGGREGATES
 from gcgp.patches import Convolution
+from gcgp.weighting import Weighting
 
 MAX_SIGNATURE_ITEMS = 64
 MIN_VARIANCE, MAX_VARIANCE = 1e-250, 1e250
@@ -97,6 +100,27 @@ def rebuild_history(where: str, description: Any) -> list[Step]:
         checks.as_list(f"{where}[{i}]", row, 4, 4)
         steps.append(Step(*(check(f"{where}[{i}][{j}]", row[j]) for j, check in enumerate(STEP_FIELDS))))
     return steps
+
+
+def check_likelihood(where: str, likelihood: Any, task: str, latents: int) -> None:
+    """Raise unless this is a likelihood for the task, with finite probabilities of this number of classes."""
+    if not isinstance(likelihood, Likelihood) or likelihood.task != task:
+        raise checks.invalid(where, likelihood, f"a likelihood for {task}")
+    if task == "classification":
+        zeros = torch.zeros(1, latents, dtype=torch.float64)
+        probabilities = likelihood.probabilities(zeros, zeros + 1)
+        if probabilities.shape != zeros.shape or not torch.isfinite(probabilities).all():
+            raise checks.invalid(where, likelihood, "a likelihood with finite probabilities of all classes")
+
+
+def rebuild_start_weightings(where: str, description: Any) -> list[Weighting] | None:
+    """A list of weightings that `plain_parameter` described, or None."""
+    weightings = parameter(where, description)
+    if weightings is None:
+        return None
+    if not isinstance(weightings, list) or not all(isinstance(item, Weighting) for item in weightings):
+        raise checks.invalid(where, description, "a list of weightings, or null")
+    return [weighting.requires_grad_(False) for weighting in weightings]
 
 
 def describe_term(term: Term) -> tuple[dict[str, Any], dict[str, Tensor]]:

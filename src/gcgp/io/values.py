@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from gcgp._runtime.options import Options
@@ -33,8 +34,7 @@ def plain_parameter(name: str, value: Any) -> Any:
     if isinstance(value, (Path, torch.device)):
         return str(value)
     if isinstance(value, Options):
-        parameters = {key: plain_parameter(key, item) for key, item in value.get_params(deep=False).items()}
-        return {"is": "options", **describe_object(value, parameters)}
+        return {"is": "options", **describe_instance(value)}
     if isinstance(value, Weighting):
         return {"is": "weighting", **describe_weighting(value)}
     if isinstance(value, Kernel):
@@ -51,6 +51,12 @@ def plain_parameter(name: str, value: Any) -> Any:
     if isinstance(value, np.random.RandomState):
         return None  # fitting has changed its state, and the fitted model does not need it
     raise ValueError(f"{name}={value!r} cannot be written to a model file")
+
+
+def describe_instance(instance: BaseEstimator) -> dict[str, Any]:
+    """The class and the constructor arguments of an object with scikit-learn's parameter contract."""
+    parameters = instance.get_params(deep=False).items()
+    return describe_object(instance, {name: plain_parameter(name, value) for name, value in parameters})
 
 
 def parameter(where: str, value: Any, nesting: int = checks.MAX_NESTING) -> Any:
