@@ -100,7 +100,7 @@ def test_learned_parameters_are_kept():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"rings": 3}, "Radial has no parameter 'rings'; it has radii, radial_width, normalize"),
+        ({"rings": 3}, "Radial has no parameter 'rings', only radii, radial_width, normalize"),
         ({"radii": []}, r"Radial: radii=\[\]"),
         ({"radial_width": -1}, "Radial: radial_width=-1 must be positive"),
     ],

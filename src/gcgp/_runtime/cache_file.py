@@ -32,9 +32,9 @@ def write_arrays(path: Path, key: str, arrays: Mapping[str, np.ndarray]) -> None
             raise ValueError(f"{name} has dtype {array.dtype}; expected one of {', '.join(CACHE_DTYPES)}")
     layout = {name: [array.dtype.str, list(array.shape)] for name, array in dense.items()}
     header = json.dumps({"key": key, "arrays": layout}).encode()
-    pieces: list[bytes | memoryview] = [HEADER_LENGTH.pack(len(header))]
-    for data in (header, *(array.reshape(-1).view(np.uint8).data for array in dense.values())):
-        pieces += [data, bytes(-len(data) % 8)]
+    pieces: list[bytes | memoryview] = [HEADER_LENGTH.pack(len(header)), header, bytes(-len(header) % 8)]
+    for array in dense.values():
+        pieces += [array.reshape(-1).view(np.uint8).data, bytes(-array.nbytes % 8)]
     checksum = 0
     for piece in pieces:
         checksum = zlib.crc32(piece, checksum)

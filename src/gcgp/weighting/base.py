@@ -20,6 +20,8 @@ WIDTH_PARAMETERS = ("radial_width", "along", "across")
 MAX_ITEMS_IN_REPR = 6
 
 ArgumentTypes: TypeAlias = Mapping[str, int | type]
+BinWeights: TypeAlias = Float[Tensor, "pairs bins"]
+Factors: TypeAlias = tuple[Float[Tensor, "pairs K"], Float[Tensor, "pairs J"]]
 
 
 class Weighting(gpytorch.Module):
@@ -72,13 +74,11 @@ class Weighting(gpytorch.Module):
         """For each rotation by s directions, the bin in the place of each bin; None: no directions."""
         return None
 
-    def forward(self, *coordinates: Float[Tensor, "pairs ..."]) -> Float[Tensor, "pairs bins"]:
+    def forward(self, *coordinates: Float[Tensor, "pairs ..."]) -> BinWeights:
         """Weight of each pair in each bin, before normalization."""
         raise NotImplementedError
 
-    def factors(
-        self, *coordinates: Float[Tensor, "pairs ..."]
-    ) -> tuple[Float[Tensor, "pairs K"], Float[Tensor, "pairs J"]] | None:
+    def factors(self, *coordinates: Float[Tensor, "pairs ..."]) -> Factors | None:
         """Two factors whose product is the weight of bin k·J + j, or None if the weights do not factorize.
 
         Patches are computed from the factors, which are fewer numbers than the weights.
@@ -133,22 +133,17 @@ class Weighting(gpytorch.Module):
         Arguments that were None, a count or one number, and still determine the parameter, stay so.
         """
         arguments = self._arguments()
-        for name in params:
-            if name not in arguments:
-                raise ValueError(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(arguments)}"
-                )
+        for name in params.keys() - arguments:
+            raise ValueError(f"{type(self).__name__} has no parameter {name!r}, only {', '.join(arguments)}")
         self.__dict__.update(type(self)(**arguments | params).__dict__)
         return self
 
     def _arguments(self) -> dict[str, Any]:
         """Like `get_params`, but in the shorthand given to the constructor if that has the same result."""
-        arguments = self.get_params()
-        if not self._shorthand:
-            return arguments
-        derived = type(self)(**arguments | self._shorthand).get_params()
-        same = {name for name in self._shorthand if _close(arguments[name], derived[name])}
-        return {name: self._shorthand[name] if name in same else arguments[name] for name in arguments}
+        arguments, short = self.get_params(), self._shorthand
+        derived = type(self)(**arguments | short).get_params() if short else {}
+        same = {name: short[name] for name in short if _close(arguments[name], derived[name])}
+        return arguments | same
 
     def __sklearn_clone__(self) -> Weighting:
         return copy.deepcopy(self)

@@ -6,18 +6,21 @@ import copy
 import math
 from collections.abc import Sequence
 from operator import index
-from typing import ClassVar, SupportsIndex
+from typing import ClassVar, SupportsIndex, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp._runtime.errors import check_choice, check_integer
-from gcgp.weighting.base import ArgumentTypes, Weighting
+from gcgp.weighting.base import ArgumentTypes, BinWeights, Factors, Weighting
 from gcgp.weighting.gaussian_bins import angular_weights, radial_weights
 
 WIDTHS_IN_REACH = 3.0
 """A radial bin is cut off this many widths beyond its center, where its weight is e^-4.5."""
+
+PairCoordinate: TypeAlias = Float[Tensor, "pairs"]
+RayDistances: TypeAlias = Float[Tensor, "pairs J"]
 
 
 class Radial(Weighting):
@@ -60,7 +63,7 @@ class Radial(Weighting):
             changed.raw_radial_width.fill_(math.log(radial_width))
         return changed
 
-    def forward(self, rho: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs K"]:  # type: ignore[override]
+    def forward(self, rho: PairCoordinate) -> BinWeights:  # type: ignore[override]
         """Weights in each ring."""
         return radial_weights(rho, self.radii, self.radial_width)
 
@@ -104,15 +107,11 @@ class Polar(Radial):
             return None
         return angular_rotations(len(self.radii), len(self.angles))
 
-    def forward(  # type: ignore[override]
-        self, rho: Float[Tensor, "pairs"], theta: Float[Tensor, "pairs"]
-    ) -> Float[Tensor, "pairs KJ"]:
+    def forward(self, rho: PairCoordinate, theta: PairCoordinate) -> BinWeights:  # type: ignore[override]
         """Radial times angular weight."""
         return _products(*self.factors(rho, theta))
 
-    def factors(  # type: ignore[override]
-        self, rho: Float[Tensor, "pairs"], theta: Float[Tensor, "pairs"]
-    ) -> tuple[Float[Tensor, "pairs K"], Float[Tensor, "pairs J"]]:
+    def factors(self, rho: PairCoordinate, theta: PairCoordinate) -> Factors:  # type: ignore[override]
         """Radial weights and angular weights."""
         radial = radial_weights(rho, self.radii, self.radial_width)
         return radial, angular_weights(theta, self.angles, self.angular_width)
@@ -175,15 +174,11 @@ class GeodesicPolar(Radial):
         """Rotations of the rays."""
         return angular_rotations(len(self.radii), self.rays)
 
-    def forward(  # type: ignore[override]
-        self, rho: Float[Tensor, "pairs"], rays: Float[Tensor, "pairs J"]
-    ) -> Float[Tensor, "pairs KJ"]:
+    def forward(self, rho: PairCoordinate, rays: RayDistances) -> BinWeights:  # type: ignore[override]
         """Radial weight times the weight of the distance from each ray."""
         return _products(*self.factors(rho, rays))
 
-    def factors(  # type: ignore[override]
-        self, rho: Float[Tensor, "pairs"], rays: Float[Tensor, "pairs J"]
-    ) -> tuple[Float[Tensor, "pairs K"], Float[Tensor, "pairs J"]]:
+    def factors(self, rho: PairCoordinate, rays: RayDistances) -> Factors:  # type: ignore[override]
         """Radial weights and the weights of the distances from the rays."""
         radial = radial_weights(rho, self.radii, self.radial_width)
         on_ray = radial_weights(rays.flatten(), rays.new_zeros(1), self.angular_width)
@@ -228,9 +223,7 @@ class Anisotropic(Weighting):
         """Three times the larger width beyond the outermost radius."""
         return cutoff(self.radii, torch.maximum(self.along, self.across))
 
-    def forward(  # type: ignore[override]
-        self, rho: Float[Tensor, "pairs"], theta: Float[Tensor, "pairs"]
-    ) -> Float[Tensor, "pairs KJ"]:
+    def forward(self, rho: PairCoordinate, theta: PairCoordinate) -> BinWeights:  # type: ignore[override]
         """Weights under each oriented Gaussian; the center, at ρ = 0, needs no direction."""
         angle = theta.nan_to_num()[:, None] - self.angles
         ahead = (rho[:, None] * angle.cos())[:, None, :] - self.radii[:, None]
@@ -261,7 +254,5 @@ def angular_rotations(radii: int, angles: int) -> Int[Tensor, "J KJ"]:
     return (torch.arange(radii)[:, None] * angles + (j + shifts) % angles).flatten(1)
 
 
-def _products(
-    radial: Float[Tensor, "pairs K"], angular: Float[Tensor, "pairs J"]
-) -> Float[Tensor, "pairs KJ"]:
+def _products(radial: Float[Tensor, "pairs K"], angular: Float[Tensor, "pairs J"]) -> BinWeights:
     return (radial[:, :, None] * angular[:, None, :]).flatten(1)
