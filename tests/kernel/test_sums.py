@@ -250,3 +250,16 @@ def test_gradient_of_multiplicities_alone(name, monkeypatch):
         return sums.kfu(kernel, some, inducing), kff, sums.kff_diagonal(kernel, some)
 
     torch.autograd.gradcheck(everything, (patches.multiplicity.requires_grad_(),))
+
+
+@pytest.mark.parametrize("name", ["scaled rbf", "matern32", "rational quadratic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_signals_without_patches_beside_signals_too_wide_for_products(name, dtype):
+    """The first signal has no patches and is all that remains for matrix products."""
+    kernel, patches = example_kernel(name).to(dtype), ragged_patches([0, 3], dtype=dtype)
+    patches = Patches(1e6 * patches.values, patches.multiplicity, patches.offsets, patches.vertices)
+    with torch.no_grad():
+        kfu, diagonal = sums.kfu(kernel, patches, patches.values), sums.kff_diagonal(kernel, patches)
+    assert kfu[0].eq(0).all()
+    assert diagonal[0] == 0
+    torch.testing.assert_close(diagonal[1], (patches.multiplicity * kfu[1]).sum(), rtol=1e-4, atol=1e-4)

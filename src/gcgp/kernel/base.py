@@ -125,6 +125,11 @@ class DistanceForm:
         """Whether h is exp(−½r²)."""
         return self.of_squared_distance is None
 
+    @property
+    def constant_scale(self) -> Float[Tensor, ""] | float:
+        """The scale without its gradient."""
+        return self.scale.detach() if isinstance(self.scale, Tensor) else self.scale
+
     def __call__(self, squared: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """scale · h."""
         h = self.of_squared_distance
@@ -210,7 +215,9 @@ def _function_of_distance(kernel: Kernel, x: Tensor, y: Tensor, exact: bool) -> 
         return _function_of_distance(kernel.base_kernel, x, y, exact) * kernel.outputscale
     lengthscale = form.lengthscale.to(x.dtype)
     x, y = x / lengthscale, y / lengthscale
-    return form(exact_squared_distances(x, y) if form.kink or exact else squared_distances(x, y))
+    if form.kink or exact:  # slower, but exactly 0 between equal rows
+        return form(torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square())
+    return form(squared_distances(x, y))
 
 
 def limited(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -226,13 +233,6 @@ def squared_distances(
     x, y = limited(x - center), limited(y - center)
     norms = x.square().sum(dim=-1, keepdim=True) + y.square().sum(dim=-1)[..., None, :]
     return (norms - 2 * (x @ y.transpose(-1, -2))).clamp_min(0.0)
-
-
-def exact_squared_distances(
-    x: Float[Tensor, "*batch a dim"], y: Float[Tensor, "*batch b dim"]
-) -> Float[Tensor, "*batch a b"]:
-    """|x − y|² by differences: slower, but exactly 0 between equal rows."""
-    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 def prior_variance(kernel: Kernel, x: Float[Tensor, "a dim"]) -> Float[Tensor, "a"]:

@@ -41,17 +41,60 @@ def compiled(values: Tensor) -> bool:
     return values.dtype == torch.float32 and on_cpu(values)
 
 
+def needs_gradient(*tensors: Tensor) -> bool:
+    """Whether autograd records operations on any of the tensors."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def cut(total: int, size: int) -> list[slice]:
+    """Rows 0 to `total` in slices of this size, at least 1."""
+    size = max(1, size)
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def scaled(
+    x: Float[Tensor, "P dim"], center: Float[Tensor, "*rows dim"], lengthscale: Float[Tensor, "..."]
+) -> Float[Tensor, "P dim_plus_2"]:
+    """(x − center) / lengthscale, a column of ones, and −½ times the squared norm."""
+    dim, x = x.shape[1], x.detach()
+    rows = x.new_ones(len(x), dim + 2)
+    z = rows[:, :dim]
+    torch.sub(x, center.detach().to(x), out=z)
+    z.div_(lengthscale.detach()).clamp_(-MAX_COORDINATE[x.dtype], MAX_COORDINATE[x.dtype])
+    torch.mul(torch.linalg.vecdot(z, z), -0.5, out=rows[:, dim + 1])
+    return rows
+
+
+class Exponents:
+    """−½|x − y|² = x·y − ½|y|² − ½|x|² between rows returned by `scaled`, by one matrix product."""
+
+    def __init__(self, left: Float[Tensor, "P dim_plus_2"], right: Float[Tensor, "Q dim_plus_2"]) -> None:
+        self.left = left
+        self.columns = right[:, [*range(right.shape[1] - 2), -1, -2]].T.contiguous()
+
+    def __call__(self, a: Rows, b: Rows = slice(None)) -> Tensor:
+        """Between some rows; without gradients, a block is overwritten by the next one in the same thread."""
+        x, y = self.left[a], self.columns[:, b] if isinstance(b, slice) else self.columns.T[b].mT
+        if torch.is_grad_enabled():  # autograd may keep the block
+            return torch.matmul(x, y)
+        return torch.matmul(x, y, out=scratch((*x.shape[:-1], y.shape[-1]), x))
+
+    def exp(self, a: Rows, b: Rows = slice(None)) -> Tensor:
+        """exp(−½|x − y|²), at most 1."""
+        return self(a, b).clamp_max_(0.0).exp_()
+
+
 @dataclass(frozen=True)
 class Blocks:
     """k_g between any rows of x and any rows of y, divided by `scale`."""
 
     values: Callable[[Rows, Rows], Tensor]
     """Without gradients, a block may be overwritten by the next one in the same thread."""
-    scale: Tensor | float
+    scale: Tensor | float = 1.0
     recomputed: bool = False
     """Whether to compute blocks again in the backward pass, instead of keeping them."""
-    exponents: Callable[[Rows, Rows], Tensor] | None = None
-    """The logarithms of `values` if the kernel is an RBF, without gradients."""
+    exponents: Exponents | None = None
+    """The logarithms of `values`, if the kernel is an RBF without gradients."""
 
     @classmethod
     def of(
@@ -71,71 +114,38 @@ class Blocks:
         recomputed = needs_gradient(x, y, *kernel.parameters())
         if form is None or form.kink or recomputed or exact:
             return cls(lambda a, b: evaluate(kernel, x[a], y[b], exact=exact), 1.0, recomputed)
-        lengthscale = form.lengthscale.detach().to(x)
+        lengthscale, h = form.lengthscale.detach().to(x), form.of_squared_distance
         left = scaled(x, center, lengthscale)
-        right = left if y is x else scaled(y, center, lengthscale)
-        scale = form.scale.detach() if isinstance(form.scale, Tensor) else form.scale
-        return cls.of_products(left, right, form.of_squared_distance, scale)
-
-    @classmethod
-    def of_products(
-        cls,
-        left: Float[Tensor, "P dim_plus_2"],
-        right: Float[Tensor, "Q dim_plus_2"],
-        of_squared_distance: Callable[[Tensor], Tensor] | None = None,
-        scale: Tensor | float = 1.0,
-    ) -> Blocks:
-        """Blocks between rows returned by `scaled`: −½|x−y|² = x·y − ½|y|² − ½|x|² is one product."""
-        columns = right[:, [*range(right.shape[1] - 2), -1, -2]].T.contiguous()
-
-        def exponents(a: Rows, b: Rows) -> Tensor:
-            x, y = left[a], columns[:, b] if isinstance(b, slice) else columns.T[b].mT
-            if torch.is_grad_enabled():  # autograd may keep the block
-                return torch.matmul(x, y)
-            return torch.matmul(x, y, out=scratch((*x.shape[:-1], y.shape[-1]), x))
-
-        def values(a: Rows, b: Rows) -> Tensor:
-            product = exponents(a, b)
-            if of_squared_distance is None:
-                return product.clamp_max_(0.0).exp_()
-            return of_squared_distance(product.mul_(-2.0))
-
-        return cls(values, scale, exponents=exponents if of_squared_distance is None else None)
+        exponents = Exponents(left, left if y is x else scaled(y, center, lengthscale))
+        if h is None:
+            return cls(exponents.exp, form.constant_scale, exponents=exponents)
+        return cls(lambda a, b: h(exponents(a, b).mul_(-2.0)), form.constant_scale)
 
     def recompute(self, function: Callable[[], Tensor]) -> Tensor:
         """The result of a function of blocks, which runs again in the backward pass if there is one."""
         return checkpoint(function, use_reentrant=False) if self.recomputed else function()
 
     def sums(self, patches: Patches, width: int) -> Float[Tensor, "N width"]:
-        """Σ_v m_v k_g(Z_n[v], y) / scale of each signal and row of y, of which there are `width`."""
-        signal_of = patches.signal_of
+        """Σ_v m_v k_g(Z_n[v], y) / scale for each signal and each row of y, of which there are `width`."""
         if self.recomputed or patches.multiplicity.requires_grad or not on_cpu(patches.values):
-            return self._differentiable_sums(patches, width, signal_of)
-        use_loops = self.exponents is not None and compiled(patches.values)
-        dtype = torch.float64 if use_loops else patches.values.dtype
+            return self._differentiable_sums(patches, width)
+        exponents = self.exponents if compiled(patches.values) else None
 
-        def sums_of(share: Sequence[slice]) -> tuple[slice, Tensor]:
-            first, last = int(signal_of[share[0].start]), int(signal_of[share[-1].stop - 1])
-            sums = torch.zeros(last + 1 - first, width, dtype=dtype)
-            for rows in share:
-                signals, m = signal_of[rows] - first, patches.multiplicity[rows]
-                if use_loops and self.exponents is not None:
-                    add_exponentials(self.exponents(rows, slice(None)), m, signals, sums)
-                else:
-                    _add_segments(self.values(rows, slice(None)), m, signals, sums)
-            return slice(first, last + 1), sums
+        def add(rows: slice, columns: slice, m: Tensor, signal_of: Tensor, out: Tensor) -> None:
+            if exponents is not None:
+                add_exponentials(exponents(rows, columns), m, signal_of, out)
+            else:
+                _add_segments(self.values(rows, columns), m, signal_of, out)
 
-        out = torch.zeros(len(patches), width, dtype=dtype)
-        add_shares(sums_of, cut(len(patches.values), block_elements(out) // max(width, 1)), out)
-        return out.to(patches.values.dtype)
+        blocks = cut(len(patches.values), block_elements(patches.values) // max(width, 1))
+        dtype = patches.values.dtype if exponents is None else torch.float64
+        return threaded_sums(add, patches, blocks, [slice(0, width)], dtype)
 
-    def _differentiable_sums(
-        self, patches: Patches, width: int, signal_of: Int[Tensor, "P"]
-    ) -> Float[Tensor, "N width"]:
+    def _differentiable_sums(self, patches: Patches, width: int) -> Float[Tensor, "N width"]:
         out = patches.values.new_zeros(len(patches), width)
         size = max(BLOCK_ELEMENTS_WITH_GRADIENT, block_elements(out)) // max(width, 1)
         for rows in cut(len(patches.values), size):
-            signals, inverse = torch.unique_consecutive(signal_of[rows], return_inverse=True)
+            signals, inverse = torch.unique_consecutive(patches.signal_of[rows], return_inverse=True)
             signals, inverse = signals.to(out.device), inverse.to(out.device)
 
             def partial(rows: slice = rows, inverse: Tensor = inverse, count: int = len(signals)) -> Tensor:
@@ -146,20 +156,31 @@ class Blocks:
         return out
 
 
-def add_shares(
-    sums_of: Callable[[Sequence[slice]], tuple[slice, Tensor]],
+def threaded_sums(
+    add: Callable[[slice, slice, Tensor, Tensor, Tensor], None],
+    patches: Patches,
     blocks: Sequence[slice],
-    out: Float[Tensor, "N Q"],
-) -> None:
-    """Add to `out` the sums of runs of signals that each thread computes for its share of the blocks."""
-    if blocks:
-        for signals, sums in parallel_map(sums_of, shares(blocks)):
-            out[signals] += sums
+    tiles: Sequence[slice],
+    dtype: torch.dtype,
+) -> Float[Tensor, "N width"]:
+    """Sums over the patches of each signal, by blocks of rows, shared among threads, and tiles of columns.
 
+    `add(rows, columns, m, signal_of, out)` adds m_v k_g(Z[v], y) to row `signal_of[v]` of `out`.
+    """
+    signal_of, m = patches.signal_of, patches.multiplicity
 
-def needs_gradient(*tensors: Tensor) -> bool:
-    """Whether autograd records operations on any of the tensors."""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    def sums_of(share: Sequence[slice]) -> tuple[slice, Tensor]:
+        first, last = int(signal_of[share[0].start]), int(signal_of[share[-1].stop - 1])
+        sums = [torch.zeros(last + 1 - first, tile.stop - tile.start, dtype=dtype) for tile in tiles]
+        for columns, part in zip(tiles, sums, strict=True):
+            for rows in share:
+                add(rows, columns, m[rows], signal_of[rows] - first, part)
+        return slice(first, last + 1), torch.cat(sums, dim=1)
+
+    out = torch.zeros(len(patches), tiles[-1].stop, dtype=dtype)
+    for signals, sums in parallel_map(sums_of, shares(blocks) if blocks else []):
+        out[signals] += sums
+    return out.to(patches.values.dtype)
 
 
 def padded_batches(
@@ -185,12 +206,6 @@ def padded_batches(
         start = stop
 
 
-def cut(total: int, size: int) -> list[slice]:
-    """Rows 0 to `total` in slices of this size, at least 1."""
-    size = max(1, size)
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
-
-
 def add_exponentials(
     exponents: Float[Tensor, "P Q"],
     m: Float[Tensor, "P"],
@@ -211,16 +226,3 @@ def _add_segments(
     ends = [0, *counts.cumsum(0).tolist()]
     for n, (a, b) in zip(signals.tolist(), pairwise(ends), strict=True):
         out[n].addmv_(block[a:b].T, m[a:b])
-
-
-def scaled(
-    x: Float[Tensor, "P dim"], center: Float[Tensor, "*rows dim"], lengthscale: Float[Tensor, "..."]
-) -> Float[Tensor, "P dim_plus_2"]:
-    """(x − center) / lengthscale, a column of ones, and −½ times the squared norm."""
-    dim, x = x.shape[1], x.detach()
-    rows = x.new_ones(len(x), dim + 2)
-    z = rows[:, :dim]
-    torch.sub(x, center.detach().to(x), out=z)
-    z.div_(lengthscale.detach()).clamp_(-MAX_COORDINATE[x.dtype], MAX_COORDINATE[x.dtype])
-    torch.mul(torch.linalg.vecdot(z, z), -0.5, out=rows[:, dim + 1])
-    return rows

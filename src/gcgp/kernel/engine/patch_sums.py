@@ -20,50 +20,45 @@ from gcgp.patches import Patches
 
 def single_sums(kernel: Kernel, patches: Patches, rows: Float[Tensor, "M dim"]) -> Float[Tensor, "N M"]:
     """Σ_v m_v k_g(Z_n[v], row), with more precision for signals that need it."""
-
-    def precise(part: Patches) -> Tensor:
-        if part.values.dtype == torch.float32:
-            sums = single_sums(converted(kernel, torch.float64), part.double(), rows.double())
-            return sums.to(rows.dtype)
-        return _single_sums(kernel, part, rows, exact=True)
-
-    return _split(
+    return _by_precision(
         coarse_signals(kernel, patches, rows),
+        kernel,
         patches,
-        lambda part: _single_sums(kernel, part, rows),
-        precise,
+        lambda kernel, part, exact: _single_sums(kernel, part, rows, exact),
+        lambda kernel, part: single_sums(kernel, part, rows.double()),
     )
 
 
 def double_sums(kernel: Kernel, patches: Patches) -> Float[Tensor, "N"]:
     """Σ_v Σ_v' m_v m_v' k_g(Z_n[v], Z_n[v']), with more precision for signals that need it."""
+    return _by_precision(wide_signals(kernel, patches), kernel, patches, _double_sums, double_sums)
+
+
+def _by_precision(
+    chosen: Bool[Tensor, "N"],
+    kernel: Kernel,
+    patches: Patches,
+    compute: Callable[[Kernel, Patches, bool], Tensor],
+    compute_double: Callable[[Kernel, Patches], Tensor],
+) -> Tensor:
+    """`compute(kernel, patches, exact)`, for the chosen signals in float64 or, in float64, with `exact`."""
 
     def precise(part: Patches) -> Tensor:
         if part.values.dtype == torch.float32:
-            return double_sums(converted(kernel, torch.float64), part.double()).to(part.values.dtype)
-        return _double_sums(kernel, part, exact=True)
+            return compute_double(converted(kernel, torch.float64), part.double()).to(torch.float32)
+        return compute(kernel, part, True)
 
-    return _split(wide_signals(kernel, patches), patches, lambda part: _double_sums(kernel, part), precise)
-
-
-def _split(
-    chosen: Bool[Tensor, "N"],
-    patches: Patches,
-    fast: Callable[[Patches], Tensor],
-    precise: Callable[[Patches], Tensor],
-) -> Tensor:
-    """`precise` of the chosen signals and `fast` of all others, in the order of the signals."""
     if not bool(chosen.any()):
-        return fast(patches)
+        return compute(kernel, patches, False)
     if bool(chosen.all()):
         return precise(patches)
     rest, these = torch.nonzero(~chosen)[:, 0], torch.nonzero(chosen)[:, 0]
-    parts = [fast(patches.select_signals(rest)), precise(patches.select_signals(these))]
+    parts = [compute(kernel, patches.select_signals(rest), False), precise(patches.select_signals(these))]
     return torch.cat(parts)[torch.argsort(torch.cat([rest, these]))]
 
 
 def _single_sums(
-    kernel: Kernel, patches: Patches, rows: Float[Tensor, "M dim"], exact: bool = False
+    kernel: Kernel, patches: Patches, rows: Float[Tensor, "M dim"], exact: bool
 ) -> Float[Tensor, "N M"]:
     """`single_sums` by matrix products or, if `exact`, by differences of coordinates."""
     center = rows.detach().mean(dim=0)
@@ -81,7 +76,7 @@ def _single_sums(
     return blocks.sums(patches, len(rows)) * blocks.scale
 
 
-def _double_sums(kernel: Kernel, patches: Patches, exact: bool = False) -> Float[Tensor, "N"]:
+def _double_sums(kernel: Kernel, patches: Patches, exact: bool) -> Float[Tensor, "N"]:
     """`double_sums` by matrix products or, if `exact`, by differences of coordinates."""
     if type(kernel) is RotationAverage:
         center = signal_means(patches)[patches.signal_of]

@@ -17,6 +17,7 @@ from gcgp._runtime.threads import parallel_map, shares
 from gcgp.kernel.engine.blocks import (
     Batch,
     Blocks,
+    Exponents,
     add_exponentials,
     block_elements,
     compiled,
@@ -44,7 +45,8 @@ class RBFSums(torch.autograd.Function):
         ctx.save_for_backward(x, m, y, lengthscale, offsets)
         left, right = (scaled(rows, y.mean(dim=0), lengthscale) for rows in (x, y))
         patches = Patches(x.detach(), m.detach(), offsets, torch.arange(len(x)))
-        return Blocks.of_products(left, right).sums(patches, len(y))
+        exponents = Exponents(left, right)
+        return Blocks(exponents.exp, exponents=exponents).sums(patches, len(y))
 
     @staticmethod
     def backward(
@@ -56,7 +58,7 @@ class RBFSums(torch.autograd.Function):
         x, m, y, lengthscale, offsets = ctx.saved_tensors
         for_x, for_m, for_y, for_lengthscale, _ = ctx.needs_input_grad
         left, right = (scaled(rows, y.mean(dim=0), lengthscale) for rows in (x, y))
-        blocks = Blocks.of_products(left, right)
+        exponents = Exponents(left, right)
         signal_of = Patches(x, m, offsets, torch.arange(len(x))).signal_of
         x, y, x_and_one, y_and_one = left[:, :-2], right[:, :-2], left[:, :-1], right[:, :-1]
         x_gradient = x.new_empty(x.shape) if for_x else None
@@ -66,8 +68,7 @@ class RBFSums(torch.autograd.Function):
         def moments_of(share: Sequence[slice]) -> Tensor:
             moments = torch.zeros(y_and_one.shape, dtype=torch.float64)
             for part in share:
-                assert blocks.exponents is not None
-                weights = blocks.exponents(part, slice(None))
+                weights = exponents(part)
                 _weigh_exponentials(weights, gradient, signal_of[part], m[part], m_gradient[part])
                 if x_gradient is not None:
                     sums = weights @ y_and_one
@@ -114,20 +115,20 @@ class RBFDoubleSums(torch.autograd.Function):
         patches = Patches(x.detach(), m.detach(), offsets, torch.arange(len(x)))
         signal_of, m = patches.signal_of, m.detach()
         left = scaled(x, signal_means(patches)[signal_of], x.new_ones(1))
-        blocks, x, counts = Blocks.of_products(left, left), left[:, :-2], offsets.diff()
+        exponents, x, counts = Exponents(left, left), left[:, :-2], offsets.diff()
         large = counts * counts > block_elements(x)
         batches = list(padded_batches(offsets, ~large, block_elements(x)))
-        spans = [offsets[n : n + 2].tolist() for n in torch.nonzero(large)[:, 0].tolist()]
+        spans = [*zip(offsets[:-1][large].tolist(), offsets[1:][large].tolist(), strict=True)]
         out = torch.zeros(len(counts), dtype=torch.float64)
         if not any(ctx.needs_input_grad[:2]):
 
             def sums_of(share: Sequence[Batch]) -> list[Tensor]:
-                return [_small_sums(blocks, rows, inside, m) for _, rows, inside in share]
+                return [_small_sums(exponents, rows, inside, m) for _, rows, inside in share]
 
             sums = chain.from_iterable(parallel_map(sums_of, shares(batches)))
             for (signals, _, _), values in zip(batches, sums, strict=True):
                 out[signals] = values
-            out[large] = _large_sums(blocks, m, spans)
+            out[large] = _large_sums(exponents, m, spans)
             return out.to(x.dtype)
         moments = torch.zeros(len(x), x.shape[1] + 1, dtype=x.dtype)
         weighted = left[:, :-1] * m[:, None]
@@ -135,12 +136,12 @@ class RBFDoubleSums(torch.autograd.Function):
         def set_moments(share: Sequence[Batch]) -> None:
             for _, rows, inside in share:
                 others = weighted[rows].mul_(inside[..., None])
-                moments[rows[inside]] = (blocks.values(rows, rows) @ others)[inside]
+                moments[rows[inside]] = (exponents.exp(rows, rows) @ others)[inside]
 
         for _ in parallel_map(set_moments, shares(batches)):
             pass
         for first, last in spans:
-            _add_large_moments(blocks, weighted, first, last, moments)
+            _add_large_moments(exponents, weighted, first, last, moments)
         out.index_add_(0, signal_of, (m * moments[:, -1]).double())
         ctx.save_for_backward(x, m, signal_of, moments)
         return out.to(x.dtype)
@@ -155,19 +156,16 @@ class RBFDoubleSums(torch.autograd.Function):
 
 
 def _small_sums(
-    blocks: Blocks, rows: Int[Tensor, "b P"], inside: Bool[Tensor, "b P"], m: Float[Tensor, "total"]
+    exponents: Exponents, rows: Int[Tensor, "b P"], inside: Bool[Tensor, "b P"], m: Float[Tensor, "total"]
 ) -> Float[Tensor, "b"]:
     """mᵀ K m of each signal of a batch."""
-    assert blocks.exponents is not None
     weights = torch.where(inside, m[rows], 0)
-    exponents = blocks.exponents(rows, rows)
-    if not compiled(exponents):
-        sums = exponents.clamp_max_(0.0).exp_() @ weights[..., None]
-        return (sums[..., 0] * weights).sum(dim=-1).double()
+    if not compiled(m):
+        return ((exponents.exp(rows, rows) @ weights[..., None])[..., 0] * weights).sum(dim=-1).double()
     from gcgp.kernel.engine.loops import symmetric_sums
 
     out = torch.empty(len(rows), dtype=torch.float64)
-    symmetric_sums(exponents.numpy(), weights.numpy(), out.numpy())
+    symmetric_sums(exponents(rows, rows).numpy(), weights.numpy(), out.numpy())
     return out
 
 
@@ -179,7 +177,7 @@ def _upper_blocks(first: int, last: int, elements: int) -> list[tuple[slice, sli
 
 
 def _large_sums(
-    blocks: Blocks, m: Float[Tensor, "total"], spans: Sequence[Sequence[int]]
+    exponents: Exponents, m: Float[Tensor, "total"], spans: Sequence[tuple[int, int]]
 ) -> Float[Tensor, "large"]:
     """mᵀ K m of the rows of each span; threads share the blocks of all of them."""
     tasks = [(k, pair) for k, span in enumerate(spans) for pair in _upper_blocks(*span, block_elements(m))]
@@ -187,14 +185,12 @@ def _large_sums(
     def sums_of(share: Sequence[tuple[int, tuple[slice, slice]]]) -> Tensor:
         totals = torch.zeros(len(spans), dtype=torch.float64)
         for k, (a, b) in share:
-            assert blocks.exponents is not None
-            exponents = blocks.exponents(a, b)
-            if compiled(exponents):
-                sums = torch.zeros(1, exponents.shape[1], dtype=torch.float64)
-                add_exponentials(exponents, m[a], torch.zeros(len(exponents), dtype=torch.int64), sums)
+            if compiled(m):
+                sums = torch.zeros(1, len(m[b]), dtype=torch.float64)
+                add_exponentials(exponents(a, b), m[a], torch.zeros(len(m[a]), dtype=torch.int64), sums)
                 total = sums[0] @ m[b].double()
             else:
-                total = (m[a] @ (exponents.clamp_max_(0.0).exp_() @ m[b])).double()
+                total = (m[a] @ (exponents.exp(a, b) @ m[b])).double()
             totals[k] += total if a == b else 2 * total
         return totals
 
@@ -205,7 +201,7 @@ def _large_sums(
 
 
 def _add_large_moments(
-    blocks: Blocks,
+    exponents: Exponents,
     weighted: Float[Tensor, "total dim_plus_1"],
     first: int,
     last: int,
@@ -215,7 +211,7 @@ def _add_large_moments(
 
     def moments_of(pair: tuple[slice, slice]) -> tuple[slice, slice, Tensor, Tensor]:
         a, b = pair
-        values = blocks.values(a, b)
+        values = exponents.exp(a, b)
         return a, b, values @ weighted[b], values.T @ weighted[a]
 
     for a, b, of_a, of_b in parallel_map(moments_of, _upper_blocks(first, last, block_elements(weighted))):

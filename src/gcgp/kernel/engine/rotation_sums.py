@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,12 +13,12 @@ from gcgp._runtime.threads import parallel_map
 from gcgp.kernel.base import DistanceForm, distance_form
 from gcgp.kernel.engine.blocks import (
     add_exponentials,
-    add_shares,
     block_elements,
     compiled,
     cut,
     needs_gradient,
     on_cpu,
+    threaded_sums,
 )
 from gcgp.kernel.engine.circular_correlation import CircularCorrelation
 from gcgp.kernel.rotation_average import RotationAverage
@@ -59,22 +58,10 @@ class RotationSums:
         return None if correlation is None else cls(correlation, form)
 
     def sums(self, patches: Patches) -> Float[Tensor, "N Q"]:
-        """Σ_v m_v k(Z_n[v], y) of each signal and row of y."""
-        signal_of, m = patches.signal_of, patches.multiplicity
-        width = self.correlation.right.shape[2]
-        tiles = cut(width, self._columns)
-
-        def sums_of(share: Sequence[slice]) -> tuple[slice, Tensor]:
-            first, last = int(signal_of[share[0].start]), int(signal_of[share[-1].stop - 1])
-            sums = [m.new_zeros(last + 1 - first, t.stop - t.start, dtype=torch.float64) for t in tiles]
-            for columns, part in zip(tiles, sums, strict=True):
-                for rows in share:
-                    self._add(rows, columns, m[rows], signal_of[rows] - first, part)
-            return slice(first, last + 1), torch.cat(sums, dim=1)
-
-        out = torch.zeros(len(patches), width, dtype=torch.float64)
-        add_shares(sums_of, cut(len(patches.values), ROWS_PER_TILE), out)
-        return out.to(patches.values.dtype) * self._scale
+        """Σ_v m_v k(Z_n[v], y) for each signal and each row of y."""
+        blocks = cut(len(patches.values), ROWS_PER_TILE)
+        tiles = cut(self.correlation.right.shape[2], self._columns)
+        return threaded_sums(self._add, patches, blocks, tiles, torch.float64) * self.form.constant_scale
 
     def diagonal(self, patches: Patches) -> Float[Tensor, "N"]:
         """The double sum over the patches of each signal, which are x and y.
@@ -103,11 +90,7 @@ class RotationSums:
         out = torch.zeros(len(patches), dtype=torch.float64)
         for (n, _, _), total in zip(pieces, parallel_map(sum_of, pieces), strict=True):
             out[n] += total
-        return out.to(patches.values.dtype) * self._scale
-
-    @property
-    def _scale(self) -> Tensor | float:
-        return self.form.scale.detach() if isinstance(self.form.scale, Tensor) else self.form.scale
+        return out.to(patches.values.dtype) * self.form.constant_scale
 
     @property
     def _columns(self) -> int:
