@@ -1,4 +1,4 @@
-"""The fused RBF Kuf against the parts it is made of: matrix product, exponential and sum on blocks in cache.
+"""Kfu of an RBF kernel, compared with its parts: matrix product, exponential and sum of blocks in cache.
 
 python -m benchmarks.kernel_sums --json FILE
 """
@@ -57,7 +57,7 @@ def main() -> None:
 
     best = best_seconds(
         {
-            "fused Kuf": lambda: sums.kfu(kernel, patches, inducing),
+            "Kfu": lambda: sums.kfu(kernel, patches, inducing),
             "matrix product": product,
             "exponential": exponential,
             "sum": summation,
@@ -68,15 +68,15 @@ def main() -> None:
     evaluations = total * options.inducing
     parts = best["matrix product"] + best["exponential"] + best["sum"]
     results = {
-        "ratio_to_parts": best["fused Kuf"] / parts,
-        "ratio_to_loop": best["fused Kuf"] / best["the three in one loop"],
+        "ratio_to_parts": best["Kfu"] / parts,
+        "ratio_to_loop": best["Kfu"] / best["the three in one loop"],
         "nanoseconds_per_evaluation": {name: 1e9 * s / evaluations for name, s in best.items()},
         "threads": torch.get_num_threads(),
     }
-    lines = {f"{name}, ns an evaluation": f"{1e9 * s / evaluations:.3f}" for name, s in best.items()}
-    lines["fused / sum of parts"] = f"{results['ratio_to_parts']:.2f}"
-    lines["fused / the three in one loop"] = f"{results['ratio_to_loop']:.2f}"
-    title = f"Kuf: {options.signals} signals × {options.vertices} vertices × {options.inducing} inducing"
+    lines = {f"{name}, ns per evaluation": f"{1e9 * s / evaluations:.3f}" for name, s in best.items()}
+    lines["Kfu / sum of the parts"] = f"{results['ratio_to_parts']:.2f}"
+    lines["Kfu / the three in one loop"] = f"{results['ratio_to_loop']:.2f}"
+    title = f"Kfu: {options.signals} signals × {options.vertices} vertices × {options.inducing} inducing"
     report(f"{title}, {options.dim} dimensions, float32", lines, results, options.json)
 
 
