@@ -1,8 +1,8 @@
-"""Reading OFF files.
+"""OFF files.
 
-A file is `OFF`, the numbers of vertices, faces and edges, and then the vertices and the faces, as a rule one
-per line. The first word may announce texture coordinates (ST), colors (C) and normals (N) behind the
-coordinates of each vertex; these are not used. Behind the vertices of a face there may be a color.
+A file has the word `OFF`, the numbers of vertices, faces and edges, and then the vertices and the faces,
+usually one per line. The first word may announce texture coordinates (ST), colors (C) and normals (N) after
+the coordinates of each vertex, and a color may follow the indices of a face; these are ignored.
 """
 
 from __future__ import annotations
@@ -12,36 +12,35 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gcgp.mesh.files.parsing import Polygons, check_corners, decoded, integer, point, shortened
+from gcgp.mesh.files.parsing import Polygons, check_corners, decoded, integer, point, polygon, shortened
 
-HEAD = re.compile(r"\s*([A-Za-z4]*OFF)(?=[\s\d]|$)", re.IGNORECASE)
-KNOWN = re.compile(r"(ST|C|N)*OFF", re.IGNORECASE)
+OFF_HEAD = re.compile(r"\s*([A-Za-z4]*OFF)(?=[\s\d]|$)", re.IGNORECASE)
+OFF_VARIANT = re.compile(r"(ST|C|N)*OFF", re.IGNORECASE)
 
 
 def read_off(content: bytes) -> tuple[np.ndarray, Polygons]:
     """Vertices `[V, 3]` and polygons of an OFF file."""
     text = re.sub(r"#[^\r\n]*", "", decoded(content))
-    head = HEAD.match(text)
-    if head is None:
-        raise ValueError(f"not an OFF file: its first word is not OFF but {shortened(text.strip(), 10)}")
-    variant = head[1]
-    if "n" in variant and variant.endswith("OFF"):
+    head = OFF_HEAD.match(text)
+    variant = head[1] if head else text.strip()
+    if head and "n" in variant and variant.endswith("OFF"):
         raise ValueError(f"{variant}: n-dimensional OFF files are not supported")
-    if "4" in variant:
+    if head and "4" in variant:
         raise ValueError(f"{variant}: four-dimensional OFF files are not supported")
-    if KNOWN.fullmatch(variant) is None:
-        raise ValueError(f"not an OFF file: its first word is not OFF but {shortened(variant)}")
-    rows = [row for row in text[head.end() :].splitlines() if row.strip()]
+    if head is None or OFF_VARIANT.fullmatch(variant) is None:
+        raise ValueError(f"not an OFF file: its first word is not OFF but {shortened(variant, 10)}")
+    body = text[head.end() :]
+    rows = [row for row in body.splitlines() if row.strip()]
     counts = rows[0].split(None, 3) if rows else []
     if counts and counts[0].upper() == "BINARY":
         raise ValueError("binary OFF files are not supported")
     try:
         return _from_rows(rows, counts)
-    except ValueError as error:
+    except ValueError as row_error:
         try:
-            return _from_words(text[head.end() :].split(), variant.upper())
-        except ValueError as other:
-            raise (error if len(counts) in (2, 3) else other) from None
+            return _from_words(body.split(), variant.upper())
+        except ValueError as word_error:
+            raise (row_error if len(counts) in (2, 3) else word_error) from None
 
 
 def _counts(words: Sequence[str]) -> tuple[int, int]:
@@ -52,40 +51,37 @@ def _counts(words: Sequence[str]) -> tuple[int, int]:
 
 
 def _from_rows(rows: Sequence[str], counts: Sequence[str]) -> tuple[np.ndarray, Polygons]:
-    """A file with a line for the counts, for each vertex and for each face."""
+    """A file with one line for the counts, for each vertex and for each face."""
     vertices, faces = _counts(counts)
     if len(counts) > 3:
         raise ValueError("more than three numbers in the line of the counts")
     if len(rows) - 1 < vertices + faces:
         raise ValueError(
-            f"{len(rows) - 1} lines for {vertices} vertices and {faces} faces; the file is cut off"
+            f"{len(rows) - 1} lines for {vertices} vertices and {faces} faces; the file is truncated"
         )
     points = [point(row.split(None, 3)[:3], i) for i, row in enumerate(rows[1 : 1 + vertices])]
     polygons = []
     for i, row in enumerate(rows[1 + vertices : 1 + vertices + faces]):
         corners = integer(row.split(None, 1)[0], f"face {i}")
         check_corners(corners, i)
-        words = row.split(None, corners + 1)[1 : corners + 1]
-        if len(words) < corners:
-            raise ValueError(f"face {i} is {shortened(row)}; the file is cut off or damaged")
-        polygons.append([integer(word, f"face {i}") for word in words])
+        polygons.append(polygon(row.split(None, corners + 1)[1 : corners + 1], corners, i))
     return np.array(points).reshape(-1, 3), polygons
 
 
 def _from_words(words: Sequence[str], variant: str) -> tuple[np.ndarray, Polygons]:
-    """A file whose lines mean nothing: each number must have its place."""
+    """A file with arbitrary line breaks: the position of each number defines its meaning."""
     vertices, faces = _counts(words[:2])
     least = 3 + 3 * vertices + 4 * faces
     if len(words) < least:
         raise ValueError(
             f"{len(words)} numbers for {vertices} vertices and {faces} faces, which take at least {least}; "
-            "the file is cut off"
+            "the file is truncated"
         )
     width = 3 + 2 * ("ST" in variant) + 3 * (variant.count("N") > 0)
-    # Colors are three or four numbers; the one that fits is taken, or none, as in files that leave them out.
+    # Colors have three or four numbers, and some files omit what they announce: the first width that fits.
     widths = [width + 4, width + 3, 3] if "C" in variant else [width, 3]
     failure = ValueError()
-    for width in dict.fromkeys(widths):
+    for width in widths:
         try:
             stop = 3 + vertices * width
             points = [point(words[i : i + 3], (i - 3) // width) for i in range(3, stop, width)]
@@ -97,16 +93,14 @@ def _from_words(words: Sequence[str], variant: str) -> tuple[np.ndarray, Polygon
 
 def _polygons(words: Sequence[str], faces: int) -> list[list[int]]:
     polygons = []
-    place = 0
+    start = 0
     for i in range(faces):
-        if place >= len(words):
-            raise ValueError(f"{i} of {faces} faces; the file is cut off")
-        corners = integer(words[place], f"face {i}")
+        if start >= len(words):
+            raise ValueError(f"{i} of {faces} faces; the file is truncated")
+        corners = integer(words[start], f"face {i}")
         check_corners(corners, i)
-        if place + corners >= len(words):
-            raise ValueError(f"face {i} has {len(words) - place - 1} corners; the file is cut off")
-        polygons.append([integer(word, f"face {i}") for word in words[place + 1 : place + 1 + corners]])
-        place += corners + 1
-    if place < len(words):
-        raise ValueError(f"{len(words) - place} numbers follow the last face")
+        polygons.append(polygon(words[start + 1 : start + 1 + corners], corners, i))
+        start += corners + 1
+    if start < len(words):
+        raise ValueError(f"{len(words) - start} numbers follow the last face")
     return polygons

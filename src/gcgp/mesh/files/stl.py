@@ -1,4 +1,4 @@
-"""Reading STL files, binary and text. They repeat the corners of each face: equal ones become one vertex."""
+"""STL files, binary and text. They repeat the corners of each face: equal corners become one vertex."""
 
 from __future__ import annotations
 
@@ -7,49 +7,46 @@ import re
 import numpy as np
 from jaxtyping import Float, Int
 
-from gcgp.mesh.files.parsing import Polygons, point
+from gcgp.mesh.files.parsing import Polygons, decoded, point
 
-HEADER = 84
+STL_HEADER_BYTES = 84
 """Bytes before the faces of a binary file: a comment of 80 bytes, and the number of faces."""
-RECORD = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
-VERTEX = re.compile(rb"^[ \t]*vertex[ \t]+([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
-FACET = re.compile(rb"^[ \t]*facet\b", re.IGNORECASE | re.MULTILINE)
-END = re.compile(rb"^[ \t]*endfacet\b", re.IGNORECASE | re.MULTILINE)
+STL_RECORD = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
+STL_VERTEX = re.compile(rb"^[ \t]*vertex[ \t]+([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+STL_FACET = re.compile(rb"^[ \t]*(end)?facet\b", re.IGNORECASE | re.MULTILINE)
 
 
 def read_stl(content: bytes) -> tuple[np.ndarray, Polygons]:
     """Vertices `[V, 3]` and triangles of an STL file."""
-    # Binary files may start with the word `solid` too; their size tells.
-    faces = int.from_bytes(content[HEADER - 4 : HEADER], "little")
-    if len(content) >= HEADER and len(content) == HEADER + faces * RECORD.itemsize:
-        return _merged(np.frombuffer(content, RECORD, offset=HEADER)["corners"].reshape(-1, 3))
+    # Binary files may start with the word `solid` too, but their size is determined by their header.
+    faces = int.from_bytes(content[STL_HEADER_BYTES - 4 : STL_HEADER_BYTES], "little")
+    size = STL_HEADER_BYTES + faces * STL_RECORD.itemsize
+    if len(content) == size:
+        records = np.frombuffer(content, STL_RECORD, offset=STL_HEADER_BYTES)
+        return _merged(records["corners"].reshape(-1, 3))
     if content.lstrip()[:5].lower() == b"solid":
         return _merged(_text_corners(content))
-    if len(content) < HEADER:
-        raise ValueError(f"{len(content)} bytes: the file is cut off, or not an STL file")
-    raise ValueError(
-        f"{faces} faces take {HEADER + faces * RECORD.itemsize} bytes, but there are {len(content)}: "
-        "the file is cut off, or not an STL file"
-    )
+    expected = f"{faces} faces take {size} bytes, but there are " if len(content) >= STL_HEADER_BYTES else ""
+    raise ValueError(f"{expected}{len(content)} bytes: the file is truncated, or not an STL file")
 
 
 def _text_corners(content: bytes) -> Float[np.ndarray, "corners 3"]:
-    rows = VERTEX.findall(content)
-    facets, complete = len(FACET.findall(content)), len(END.findall(content))
+    rows = STL_VERTEX.findall(content)
+    ends = STL_FACET.findall(content)
+    complete = sum(map(bool, ends))
     if not complete:
-        raise ValueError("it holds no faces: the file is cut off, or not an STL file")
-    if not facets == complete == len(rows) / 3:
-        raise ValueError(f"{facets} facets have {len(rows)} corners; the file is cut off or damaged")
-    words = (row.decode("ascii", errors="replace").split(None, 3) for row in rows)
-    return np.array([point(row, i) for i, row in enumerate(words)])
+        raise ValueError("it contains no faces: the file is truncated, or not an STL file")
+    if not len(ends) - complete == complete == len(rows) / 3:
+        raise ValueError(
+            f"{len(ends) - complete} facets have {len(rows)} corners; the file is truncated or damaged"
+        )
+    return np.array([point(decoded(row).split(None, 3), i) for i, row in enumerate(rows)])
 
 
 def _merged(
     corners: Float[np.ndarray, "corners 3"],
 ) -> tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]]:
-    """One vertex for each place, in the order of their first corners."""
-    places, first, inverse = np.unique(corners, axis=0, return_index=True, return_inverse=True)
+    """One vertex for all equal corners, in the order of their first occurrence."""
+    points, first, inverse = np.unique(corners, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return places[order], rank[inverse.reshape(-1, 3)]
+    return points[order], np.argsort(order)[inverse.reshape(-1, 3)]
