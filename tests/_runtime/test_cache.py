@@ -32,11 +32,11 @@ def folder(monkeypatch, tmp_path):
     return tmp_path / "cache"
 
 
-def assert_same(found, expected=ARRAYS):
-    assert found.keys() == expected.keys()
+def assert_same(actual, expected=ARRAYS):
+    assert actual.keys() == expected.keys()
     for name in expected:
-        assert found[name].dtype == expected[name].dtype
-        np.testing.assert_array_equal(found[name], expected[name])
+        assert actual[name].dtype == expected[name].dtype
+        np.testing.assert_array_equal(actual[name], expected[name])
 
 
 def entries(folder):
@@ -84,7 +84,7 @@ def test_arrays_are_hashed_by_value_and_not_by_layout():
 
 def damage(path, how):
     whole = path.read_bytes()
-    if how == "foreign":
+    if how == "other":
         path.write_bytes(b"something else altogether" * 20)
     elif how == "zeros":
         path.write_bytes(bytes(len(whole)))
@@ -94,7 +94,7 @@ def damage(path, how):
         path.write_bytes(whole[:how])
 
 
-@pytest.mark.parametrize("how", [0, 1, 7, 8, 9, 60, 200, -100, -1, "foreign", "zeros", "longer"])
+@pytest.mark.parametrize("how", [0, 1, 7, 8, 9, 60, 200, -100, -1, "other", "zeros", "longer"])
 def test_a_damaged_file_is_computed_again_and_replaced(how, folder):
     compute = Counted()
     cached(("a",), compute)
@@ -187,8 +187,8 @@ import sys
 import numpy as np
 from gcgp._runtime.cache import CACHE_SUFFIX, cached
 for i in range(40):
-    found = cached(("shared", i % 4), lambda: {"values": np.full(20_000, i % 4)})
-    assert (found["values"] == i % 4).all() and len(found["values"]) == 20_000
+    actual = cached(("shared", i % 4), lambda: {"values": np.full(20_000, i % 4)})
+    assert (actual["values"] == i % 4).all() and len(actual["values"]) == 20_000
     if i % 4 == 3:
         for file in Path(sys.argv[1]).glob("*" + CACHE_SUFFIX):
             file.unlink(missing_ok=True)
@@ -230,7 +230,7 @@ def test_beyond_the_limit_the_least_recently_used_file_is_removed(folder, monkey
 
 def test_other_files_in_the_folder_are_kept(folder, monkeypatch):
     folder.mkdir()
-    (folder / "mine.txt").write_text("x" * 1000)
+    (folder / "other.txt").write_text("x" * 1000)
     monkeypatch.setenv("GCGP_CACHE_LIMIT", "100")
     cached(("a",), Counted())
-    assert entries(folder) == ["mine.txt"]
+    assert entries(folder) == ["other.txt"]

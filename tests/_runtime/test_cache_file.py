@@ -20,17 +20,17 @@ def folder(monkeypatch, tmp_path):
     return tmp_path / "cache"
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
+def assert_same(actual, expected):
+    assert actual.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array)
+        np.testing.assert_array_equal(actual[name], array)
 
 
 def test_arrays_are_read_as_written(tmp_path):
     write_arrays(tmp_path / "a", "key", ARRAYS)
-    found = read_arrays(tmp_path / "a", "key")
-    assert_same(found, ARRAYS)
-    assert [array.dtype for array in found.values()] == [array.dtype for array in ARRAYS.values()]
+    actual = read_arrays(tmp_path / "a", "key")
+    assert_same(actual, ARRAYS)
+    assert [array.dtype for array in actual.values()] == [array.dtype for array in ARRAYS.values()]
     with pytest.raises(ValueError, match="written for other inputs"):
         read_arrays(tmp_path / "a", "another key")
     with pytest.raises(ValueError, match="more than the limit of the cache"):
@@ -77,10 +77,10 @@ def test_a_wrong_header_with_a_correct_checksum(tmp_path, header, length):
 def test_truncating_the_file_later_does_not_change_the_arrays(folder):
     large = {"values": np.arange(1 << 18)}
     cached(("a",), lambda: large)
-    found = cached(("a",), dict)
+    actual = cached(("a",), dict)
     (path,) = folder.iterdir()
     os.truncate(path, 100)
-    assert_same(found, large)
+    assert_same(actual, large)
     with pytest.warns(UserWarning, match="checksum"):
         assert_same(cached(("a",), lambda: large), large)
 

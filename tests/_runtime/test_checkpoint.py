@@ -30,7 +30,7 @@ def test_keys_are_due_separately(path):
     checkpoint.save("a", STATE)
     assert not checkpoint.due("a")
     assert checkpoint.due("b")
-    checkpoint.every = 0.0
+    checkpoint.interval = 0.0
     assert checkpoint.due("a")
 
 

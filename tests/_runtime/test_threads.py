@@ -68,14 +68,14 @@ def test_the_number_of_threads_changes_no_more_than_the_last_digit(dtype, monkey
     patches = ragged_patches([30, 0, 1, 40, 7], dtype=dtype)
     inducing = ragged_patches([8], seed=3, dtype=dtype).values
     kernel = example_kernel("scaled rbf").to(dtype)
-    before, found = torch.get_num_threads(), []
+    before, actual = torch.get_num_threads(), []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         with torch.no_grad():
-            found.append((sums.kfu(kernel, patches, inducing), sums.kff_diagonal(kernel, patches)))
+            actual.append((sums.kfu(kernel, patches, inducing), sums.kff_diagonal(kernel, patches)))
     torch.set_num_threads(before)
-    for other in found[1:]:
-        for one, two in zip(found[0], other, strict=True):
+    for other in actual[1:]:
+        for one, two in zip(actual[0], other, strict=True):
             torch.testing.assert_close(one, two, rtol=16 * torch.finfo(dtype).eps, atol=0)
 
 

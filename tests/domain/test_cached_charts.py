@@ -44,13 +44,13 @@ def stored(path):
     return {name: array.copy() for name, array in read_arrays(path, path.stem).items()}
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
+def assert_same(actual, expected):
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
         if isinstance(value, dict):
-            assert_same(found[name], value)
+            assert_same(actual[name], value)
         elif isinstance(value, np.ndarray):
-            np.testing.assert_array_equal(found[name], value)
+            np.testing.assert_array_equal(actual[name], value)
 
 
 @each_computation
@@ -106,8 +106,8 @@ def test_a_chart_whose_file_contains_other_arrays_is_computed_again(folder):
     (path,) = folder.iterdir()
     write_arrays(path, path.stem, {"other": np.zeros(3)})
     with pytest.warns(UserWarning, match=r"it contains \['other'\], not \['neighbors'"):
-        found = mesh_chart(icosphere(0), ["rho"], 1.0)
-    np.testing.assert_array_equal(found.coordinates["rho"], expected.coordinates["rho"])
+        actual = mesh_chart(icosphere(0), ["rho"], 1.0)
+    np.testing.assert_array_equal(actual.coordinates["rho"], expected.coordinates["rho"])
 
 
 def test_a_chart_is_read_as_computed():
@@ -167,7 +167,7 @@ def test_a_decimated_mesh_is_cached_on_request(folder):
     assert not folder.exists()
     once, again = (decimate(mesh, 100, cache=True) for _ in range(2))
     assert len(list(folder.iterdir())) == 1
-    for found in (once, again):
-        np.testing.assert_array_equal(found.vertices, plain.vertices)
-        np.testing.assert_array_equal(found.faces, plain.faces)
+    for actual in (once, again):
+        np.testing.assert_array_equal(actual.vertices, plain.vertices)
+        np.testing.assert_array_equal(actual.faces, plain.faces)
     assert len(decimate(mesh, 90, cache=True).vertices) == 90

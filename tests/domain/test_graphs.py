@@ -38,9 +38,9 @@ def assert_chart_is(chart, tables, reach):
     neighbors = [w for pairs in tables for row in pairs for w, pair in enumerate(row) if pair.rho <= reach]
     assert np.diff(chart.row_offsets).tolist() == [len(row) for row in seen]
     assert chart.neighbors.tolist() == neighbors
-    for name, found in chart.coordinates.items():
+    for name, actual in chart.coordinates.items():
         expected = [getattr(pair, name) for row in seen for pair in row]
-        np.testing.assert_allclose(found, np.array(expected).reshape(found.shape), atol=1e-12)
+        np.testing.assert_allclose(actual, np.array(expected).reshape(actual.shape), atol=1e-12)
 
 
 @small

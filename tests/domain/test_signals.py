@@ -104,7 +104,7 @@ def test_signals_on_one_graph_share_it():
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("given", "expected"),
     [
         (np.float32, np.float32),
         (np.float64, np.float64),
@@ -114,12 +114,12 @@ def test_signals_on_one_graph_share_it():
         (np.bool_, np.float32),
     ],
 )
-def test_floats_keep_their_precision_and_other_numbers_become_float32(given, kept):
+def test_floats_keep_their_precision_and_other_numbers_become_float32(given, expected):
     ones = np.ones((2, 3, 3), dtype=given)
-    assert Signals.from_images(ones).values.dtype == kept
-    assert Signals.from_images(list(ones)).values.dtype == kept
-    assert Signals.from_graphs(list(ones), [TRIANGLE] * 2).values.dtype == kept
-    assert Signals.on_graph(ones, TRIANGLE).values.dtype == kept
+    assert Signals.from_images(ones).values.dtype == expected
+    assert Signals.from_images(list(ones)).values.dtype == expected
+    assert Signals.from_graphs(list(ones), [TRIANGLE] * 2).values.dtype == expected
+    assert Signals.on_graph(ones, TRIANGLE).values.dtype == expected
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,12 @@ def test_results_do_not_depend_on_the_number_of_threads(images):
     most = numba.get_num_threads()
     try:
         numba.set_num_threads(1)
-        alone = superpixels(images, 12, 8)
+        sequential = superpixels(images, 12, 8)
         numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
-        together = superpixels(images, 12, 8)
+        parallel = superpixels(images, 12, 8)
     finally:
         numba.set_num_threads(most)
-    assert_same(alone, together)
+    assert_same(sequential, parallel)
 
 
 def test_results_do_not_depend_on_later_images(images):
@@ -102,8 +102,8 @@ def test_each_vertex_is_the_mean_of_the_pixels_nearest_to_it(images, value_scale
                 ),
             )
             members[nearest].append(pixel)
-        for v, own in members.items():
-            np.testing.assert_allclose(np.mean(own, axis=0), vertices[v], atol=1e-9)
+        for v, pixels in members.items():
+            np.testing.assert_allclose(np.mean(pixels, axis=0), vertices[v], atol=1e-9)
 
 
 def test_the_mean_over_one_cluster_is_the_mean_of_its_part(images):
@@ -120,9 +120,11 @@ def test_fewer_pixels_than_clusters_gives_one_vertex_per_pixel():
     image[1:3, 2] = 0.0
     signal = superpixels(image[None], foreground=50, background=25)
     coordinates = signal.domains.coordinates.tolist()
-    found = {tuple(place): value for place, value in zip(coordinates, signal.values[:, 0], strict=True)}
-    assert len(found) == len(coordinates) == 20
-    assert found == {(column, row): value for column, row, value in pixels_of(image)}
+    actual = {
+        tuple(position): value for position, value in zip(coordinates, signal.values[:, 0], strict=True)
+    }
+    assert len(actual) == len(coordinates) == 20
+    assert actual == {(column, row): value for column, row, value in pixels_of(image)}
 
 
 def test_foreground_comes_first_and_background_is_zero(images):
@@ -137,11 +139,11 @@ def test_foreground_comes_first_and_background_is_zero(images):
 @pytest.mark.parametrize("threshold", [0.0, 2.0, 4.5])
 def test_edges_are_exactly_the_pairs_below_the_threshold(images, threshold):
     for signal in superpixels(images[:3], 12, 8, threshold=threshold):
-        places = signal.domains.coordinates
+        coordinates = signal.domains.coordinates
         expected = {}
-        for v in range(len(places)):
-            for w in range(v + 1, len(places)):
-                distance = math.dist(places[v], places[w])
+        for v in range(len(coordinates)):
+            for w in range(v + 1, len(coordinates)):
+                distance = math.dist(coordinates[v], coordinates[w])
                 if distance < threshold:
                     expected[v, w] = distance
         edges = [tuple(edge) for edge in signal.domains.edges.tolist()]
@@ -157,10 +159,10 @@ def test_color_images_are_bright_where_any_channel_is():
     image[2, 1] = (1.0, 0.0, 0.25)
     signal = superpixels(image[None], foreground=2, background=1)
     assert signal.channels == 3
-    found = dict(
+    actual = dict(
         zip(map(tuple, signal.domains.coordinates[:2].tolist()), signal.values[:2].tolist(), strict=True)
     )
-    assert found == {(0.0, 0.0): [0.0, 0.5, 0.0], (1.0, 2.0): [1.0, 0.0, 0.25]}
+    assert actual == {(0.0, 0.0): [0.0, 0.5, 0.0], (1.0, 2.0): [1.0, 0.0, 0.25]}
     np.testing.assert_array_equal(signal.values[2], 0.0)
 
 

@@ -65,10 +65,10 @@ def signals_on(graph, *fields, copies=1):
 def test_patches_on_grids_are_the_slow_loop(family, normalize, channels):
     weighting = ON_GRIDS[family](normalize)
     images = np.random.default_rng(0).normal(size=(2, 3, 5, channels))
-    found = patches_of(weighting, Signals.from_images(images), bin_counts=True)
+    actual = patches_of(weighting, Signals.from_images(images), bin_counts=True)
     pairs = grid_pairs(3, 5)
     expected = [np.hstack(slow_sums(weighting, pairs, image.reshape(15, channels))) for image in images]
-    np.testing.assert_allclose(found, np.concatenate(expected), atol=1e-12)
+    np.testing.assert_allclose(actual, np.concatenate(expected), atol=1e-12)
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -77,10 +77,10 @@ def test_patches_on_grids_are_the_slow_loop(family, normalize, channels):
 def test_patches_on_graphs_are_the_slow_loop(graph, family, kind, normalize):
     weighting = ON_GRAPHS[family](normalize)
     signals = signals_on(graph, "edge_lengths", "coordinates")
-    found = patches_of(weighting, signals, chart=kind, bin_counts=True)
+    actual = patches_of(weighting, signals, chart=kind, bin_counts=True)
     pairs = graph_pairs(kind, 11, graph["edges"], graph["edge_lengths"], graph["coordinates"])
     expected = np.hstack(slow_sums(weighting, pairs, graph["values"]))
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", ["radial", "degree"])
@@ -94,11 +94,11 @@ def test_patches_on_graphs_without_coordinates_are_the_slow_loop(graph, family):
 @pytest.mark.parametrize("side", [1, 2, 3, 5])
 def test_a_box_copies_pixels_exactly(side):
     image = np.random.default_rng(0).normal(size=(7, 9)).astype(np.float32)
-    found = Convolution(Box(side, inside=False)).patches(Signals.from_images(image[None])).values
+    actual = Convolution(Box(side, inside=False)).patches(Signals.from_images(image[None])).values
     before = (side - 1) // 2
     padded = np.pad(image, (before, side - 1 - before))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side))
-    np.testing.assert_array_equal(found, windows.reshape(63, -1))
+    np.testing.assert_array_equal(actual, windows.reshape(63, -1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -122,14 +122,14 @@ def test_columns_are_bins_by_channel_then_counts_then_position(graph):
     weighting = WIDE["polar"](False)
     signals = signals_on(graph, "coordinates")
     whole = Convolution(weighting, bin_counts=True, position=True, dtype=torch.float64)
-    found = whole.patches(signals).values.detach()
+    actual = whole.patches(signals).values.detach()
     single = [
         patches_of(weighting, Signals.from_graphs([channel], [graph["edges"]], None, [graph["coordinates"]]))
         for channel in graph["values"].T
     ]
     ones = Signals.from_graphs([np.ones(11)], [graph["edges"]], None, [graph["coordinates"]])
     parts = [*single, patches_of(weighting, ones), torch.from_numpy(graph["coordinates"])]
-    torch.testing.assert_close(found, torch.cat(parts, dim=1))
+    torch.testing.assert_close(actual, torch.cat(parts, dim=1))
     columns = {"bins": slice(0, 20), "bin_counts": slice(20, 30), "position": slice(30, 32)}
     assert whole.columns(signals) == columns
     assert whole.dim(signals) == 32
@@ -154,9 +154,9 @@ def test_columns_name_each_part(options, columns):
 def test_bin_counts_are_the_sums_of_weights_normalized_or_not(graph, normalize):
     ones = {**graph, "values": np.ones((11, 1))}
     weighting = WIDE["polar"](normalize)
-    found = patches_of(weighting, signals_on(ones, "coordinates"), bin_counts=True)
+    actual = patches_of(weighting, signals_on(ones, "coordinates"), bin_counts=True)
     plain = patches_of(WIDE["polar"](False), signals_on(ones, "coordinates"))
-    torch.testing.assert_close(found[:, 10:], plain)
+    torch.testing.assert_close(actual[:, 10:], plain)
 
 
 def test_position_is_the_coordinates_of_the_vertex(graph):
@@ -174,8 +174,8 @@ def test_position_needs_coordinates(graph):
 
 def test_averages_of_a_constant_are_that_constant(graph):
     constant = {**graph, "values": np.full((11, 1), 3.5)}
-    found = patches_of(Radial([0.0, 1.0], 0.5), signals_on(constant, "coordinates"))
-    np.testing.assert_allclose(found, 3.5)
+    actual = patches_of(Radial([0.0, 1.0], 0.5), signals_on(constant, "coordinates"))
+    np.testing.assert_allclose(actual, 3.5)
 
 
 def test_images_of_mixed_sizes_are_independent():
@@ -348,7 +348,7 @@ def test_patches_are_linear_in_the_signal(graph, normalize, kind, seed):
     weighting = WIDE["polar"](normalize)
     other = np.random.default_rng(seed).normal(size=graph.values.shape)
     combined = 2.5 * graph.values - 0.5 * other
-    found = [
+    actual = [
         patches_of(
             weighting,
             Signals.from_graphs([values], [graph.edges], [graph.lengths], [graph.coordinates]),
@@ -356,7 +356,7 @@ def test_patches_are_linear_in_the_signal(graph, normalize, kind, seed):
         )
         for values in (graph.values, other, combined)
     ]
-    torch.testing.assert_close(found[2], 2.5 * found[0] - 0.5 * found[1], atol=1e-12, rtol=1e-9)
+    torch.testing.assert_close(actual[2], 2.5 * actual[0] - 0.5 * actual[1], atol=1e-12, rtol=1e-9)
 
 
 @small
@@ -364,8 +364,8 @@ def test_patches_are_linear_in_the_signal(graph, normalize, kind, seed):
 def test_patches_of_images_are_linear_in_the_image(height, width, normalize, seed):
     one, other = np.random.default_rng(seed).normal(size=(2, height, width))
     stack = Signals.from_images(np.stack([one, other, 2.5 * one - 0.5 * other]))
-    found = patches_of(WIDE["polar"](normalize), stack).reshape(3, height * width, -1)
-    torch.testing.assert_close(found[2], 2.5 * found[0] - 0.5 * found[1], atol=1e-12, rtol=1e-9)
+    actual = patches_of(WIDE["polar"](normalize), stack).reshape(3, height * width, -1)
+    torch.testing.assert_close(actual[2], 2.5 * actual[0] - 0.5 * actual[1], atol=1e-12, rtol=1e-9)
 
 
 @small
@@ -375,10 +375,10 @@ def test_permuting_vertices_permutes_patches(graph, normalize, kind, random):
     random.shuffle(order)
     weighting = WIDE["polar"](normalize)
     options = {"chart": kind, "bin_counts": True, "position": True}
-    found = patches_of(weighting, graph.signals(), **options)
+    actual = patches_of(weighting, graph.signals(), **options)
     permuted = patches_of(weighting, graph.permuted(np.array(order)).signals(), **options)
-    torch.testing.assert_close(permuted, found[order], atol=1e-12, rtol=1e-9)
-    rows = [np.round(each.numpy(), 8) + 0.0 for each in (found, permuted)]
+    torch.testing.assert_close(permuted, actual[order], atol=1e-12, rtol=1e-9)
+    rows = [np.round(each.numpy(), 8) + 0.0 for each in (actual, permuted)]
     multisets = [sorted(map(tuple, each.tolist())) for each in rows]
     np.testing.assert_allclose(multisets[0], multisets[1], atol=1e-7)
 
@@ -391,12 +391,12 @@ def test_rotating_the_graph_shifts_the_angular_bins(graph, angles, steps, normal
     rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     weighting = Polar([1.0, 2.0], angles, radial_width=1.5, normalize=normalize)
     assert weighting.reach > 6
-    found, turned = (
+    actual, turned = (
         patches_of(weighting, Signals.from_graphs([graph.values], [graph.edges], None, [coordinates]))
         for coordinates in (graph.coordinates, graph.coordinates @ rotation.T)
     )
     shape = (len(graph.values), 2, 2, angles)
-    shifted = found.reshape(shape).roll(steps, dims=3)
+    shifted = actual.reshape(shape).roll(steps, dims=3)
     torch.testing.assert_close(turned.reshape(shape), shifted, atol=1e-9, rtol=1e-9)
 
 
@@ -404,19 +404,19 @@ def test_rotating_the_graph_shifts_the_angular_bins(graph, angles, steps, normal
 @given(random_graphs(max_vertices=1), st.booleans(), st.sampled_from(["euclidean", "path"]))
 def test_a_graph_of_one_vertex_sees_itself_in_all_bins(graph, normalize, kind):
     weighting = WIDE["polar"](normalize)
-    found = patches_of(weighting, graph.signals(), chart=kind).reshape(2, 2, 5)
+    actual = patches_of(weighting, graph.signals(), chart=kind).reshape(2, 2, 5)
     radial = np.ones(2) if normalize else np.exp(-0.5 * (np.array([0.5, 2.0]) / 0.6) ** 2)
     expected = graph.values[0][:, None, None] * radial[:, None] * np.ones(5)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
 @small
 @given(random_graphs(max_edges=0), st.booleans())
 def test_without_edges_paths_reach_only_the_vertex_itself(graph, normalize):
     weighting = WIDE["radial"](normalize)
-    found = patches_of(weighting, graph.signals(), chart="path").reshape(-1, 2, 2)
+    actual = patches_of(weighting, graph.signals(), chart="path").reshape(-1, 2, 2)
     radial = np.ones(2) if normalize else np.exp(-0.5 * (np.array([0.0, 1.2]) / 0.45) ** 2)
-    np.testing.assert_allclose(found, graph.values[:, :, None] * radial, atol=1e-12)
+    np.testing.assert_allclose(actual, graph.values[:, :, None] * radial, atol=1e-12)
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -426,8 +426,8 @@ def test_skipping_zero_pixels_changes_nothing(channels, normalize, monkeypatch):
     images = rng.random((4, 9, 7, channels)) * (rng.random((4, 9, 7, channels)) < 0.3)
     signals = Signals.from_images(images)
     weighting = Polar([1.0, 2.0], 5, normalize=normalize).requires_grad_(False)
-    found = []
+    actual = []
     for dense in (0.0, 1.1):
         monkeypatch.setattr(bin_sums, "DENSE_FRACTION", dense)
-        found.append(patches_of(weighting, signals))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)
+        actual.append(patches_of(weighting, signals))
+    torch.testing.assert_close(actual[1], actual[0], rtol=1e-12, atol=1e-12)

@@ -94,10 +94,10 @@ def test_many_patches_and_many_repeats():
     merged = patches_from(rows[:1000].tolist(), rows[1000:].tolist()).distinct()
     for n, signal in enumerate((rows[:1000], rows[1000:])):
         values, counts = np.unique(signal, axis=0, return_counts=True)
-        found = merged[n : n + 1]
-        order = np.lexsort(found.values.numpy().T[::-1])
-        np.testing.assert_array_equal(found.values[order], values)
-        np.testing.assert_array_equal(found.multiplicity[order], counts)
+        actual = merged[n : n + 1]
+        order = np.lexsort(actual.values.numpy().T[::-1])
+        np.testing.assert_array_equal(actual.values[order], values)
+        np.testing.assert_array_equal(actual.multiplicity[order], counts)
 
 
 @small

@@ -24,11 +24,11 @@ class Checkpoint:
     """
 
     def __init__(
-        self, path: str | Path, fit: str, every: float = 30.0, processes: ProcessGroup = SINGLE_PROCESS
+        self, path: str | Path, fit: str, interval: float = 30.0, processes: ProcessGroup = SINGLE_PROCESS
     ) -> None:
         self.path = Path(path)
         self.fit = fit
-        self.every = every
+        self.interval = interval
         """Seconds between two writes of the same key."""
         self.processes = processes
         self._written: dict[str, float] = {}
@@ -41,7 +41,7 @@ class Checkpoint:
 
     def due(self, key: str) -> bool:
         """Whether enough time has passed to save this key again."""
-        return time.monotonic() - self._written.get(key, -float("inf")) >= self.every
+        return time.monotonic() - self._written.get(key, -float("inf")) >= self.interval
 
     def save(self, key: str, state: dict[str, Tensor]) -> None:
         """Store a state under a key. If the file cannot be written, warn and continue."""

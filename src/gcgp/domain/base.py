@@ -65,7 +65,7 @@ class Domains(ABC):
     one_chart: ClassVar[bool] = False
     """Whether one chart serves all domains and vertices."""
     costly_charts: ClassVar[bool] = False
-    """Whether charts take long to compute, so that vertices are sampled before patches are made."""
+    """Whether charts take long to compute, so that vertices are sampled before patches are computed."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -225,8 +225,8 @@ def test_edge_lengths_are_present_and_one_per_edge():
     ],
 )
 def test_labels_of_graphs(labels, expected):
-    _, found = Signals.from_pyg([item(y=label) for label in labels], return_y=True)
-    assert found.tolist() == expected
+    _, actual = Signals.from_pyg([item(y=label) for label in labels], return_y=True)
+    assert actual.tolist() == expected
 
 
 def test_labels_of_vertices_raise():

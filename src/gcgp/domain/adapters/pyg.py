@@ -117,7 +117,7 @@ def _edge_lengths(items: list[Any], name: str | bool | None) -> list[Any] | None
         unused = [name for name in attributes if any(getattr(item, name, None) is not None for item in items)]
         if unused:
             warnings.warn(
-                f"from_pyg does not use {' and '.join(unused)}; if edge lengths are meant, pass "
+                f"from_pyg does not use {' and '.join(unused)}; to use it as edge lengths, pass "
                 f"edge_lengths={unused[-1]!r}, otherwise edge_lengths=False",
                 UserWarning,
                 stacklevel=4,
