@@ -103,7 +103,7 @@ def exists(name):
 def is_module(name):
     try:
         importlib.import_module(name)
-    except ImportError:
+    except ModuleNotFoundError:
         return False
     return True
 
