@@ -1,8 +1,9 @@
-"""The package as a whole: what importing it costs, and that rooms do not know the rooms after them."""
+"""The package as a whole: its public names, the order of its folders, and limits of size and style."""
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,23 +11,72 @@ import pytest
 
 import gcgp
 
-ROOMS = ["mesh", "domain", "weighting", "patches", "kernel", "inference", "selection", "estimators"]
 PACKAGE = Path(gcgp.__file__).parent
+ORDER = [
+    "_runtime",
+    "_numerics",
+    "mesh",
+    "domain",
+    "descriptors",
+    "datasets",
+    "weighting",
+    "patches",
+    "kernel",
+    "inference",
+    "io",
+    "selection",
+    "estimators",
+    "plot",
+]
+"""A folder imports only from itself and from folders before it."""
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 80
+NUMBA_DECORATORS = {"njit", "parallel_njit", "intrinsic"}
+SHARED_CONSTANT_NAMES: set[str] = set()
+DOMAIN_CLASSES = {"Grids", "Graphs", "Meshes"}
+
+TREES = {
+    file.relative_to(PACKAGE).as_posix(): ast.parse(file.read_text())
+    for file in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+def nodes(kind, files=TREES):
+    """All nodes of a kind in these files, each with its address."""
+    for name in files:
+        for node in ast.walk(TREES[name]):
+            if isinstance(node, kind):
+                yield f"{name}:{node.lineno}", node
+
+
+def name_of(node):
+    """The last part of a name: `njit` for `njit`, `numba.njit` and `numba.njit(...)`."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
 
 
 def test_version_is_the_installed_one():
     assert gcgp.__version__ == version("gcgp")
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     assert all(getattr(gcgp, name) is not None for name in gcgp.__all__)
     assert set(gcgp.__all__) <= set(dir(gcgp))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         gcgp.nothing  # noqa: B018
 
 
+def test_every_public_name_is_listed_once_in_the_stub():
+    stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
+    imports = [node for node in ast.walk(stub) if isinstance(node, ast.ImportFrom)]
+    listed = Counter(alias.asname or alias.name for node in imports for alias in node.names)
+    assert set(listed) == set(gcgp.__all__)
+    assert set(listed.values()) == {1}
+
+
 def test_importing_gcgp_loads_no_heavy_package():
-    code = "import sys, gcgp; print({'sklearn', 'numba', 'torch', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, gcgp; print({'sklearn', 'numba', 'torch', 'matplotlib', 'scipy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -44,34 +94,126 @@ for name in ("register_at_fork", "fork", "sched_getaffinity", "getuid"):
 import gcgp
 
 for module in pkgutil.walk_packages(gcgp.__path__, "gcgp."):
-    if not module.name.endswith("__main__"):
-        __import__(module.name)
+    __import__(module.name)
 from experiments.metrics import peak_memory
 
 images = numpy.random.default_rng(0).random((10, 5, 5))
-model = gcgp.GCGPClassifier(n_inducing=4, lengthscale=0.4, position=False, progress=False)
+model = gcgp.GCGPClassifier(
+    n_inducing=4, kernel=gcgp.PatchKernel(lengthscale=0.4), patch=gcgp.Patch(position=False)
+)
 model.fit(images, [0, 1] * 5).save(sys.argv[1])
 assert (gcgp.load(sys.argv[1]).predict(images) == model.predict(images)).all()
 print(peak_memory())
 """
 
 
-def test_nothing_needs_modules_that_only_unix_has(tmp_path):
+def test_no_module_needs_those_of_unix(tmp_path):
     command = [sys.executable, "-c", WITHOUT_UNIX, str(tmp_path / "model.gcgp")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "nan"
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_knows_none_of_those_after_it(room):
-    later = {f"gcgp.{name}" for name in ROOMS[ROOMS.index(room) + 1 :]}
-    for file in (PACKAGE / room).rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            imported = []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                imported = [node.module]
-            elif isinstance(node, ast.Import):
-                imported = [alias.name for alias in node.names]
-            for name in imported:
-                assert ".".join(name.split(".")[:2]) not in later, f"{file.name} imports {name}"
+def imported_modules(file, node):
+    """Full names of the modules that an import statement names."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = node.module or ""
+    if node.level:
+        folders = ["gcgp", *file.split("/")[:-1]]
+        base = ".".join([*folders[: len(folders) - node.level + 1], *filter(None, [base])])
+    # `from gcgp import domain` imports the folder `gcgp.domain`.
+    return [f"{base}.{alias.name}" if base == "gcgp" else base for alias in node.names]
+
+
+def test_the_order_names_all_folders():
+    folders = {file.split("/")[0] for file in TREES if "/" in file}
+    assert folders == set(ORDER)
+
+
+@pytest.mark.parametrize("folder", ORDER)
+def test_a_folder_imports_only_from_folders_before_it(folder):
+    allowed = set(ORDER[: ORDER.index(folder) + 1])
+    for file in TREES:
+        if not file.startswith(f"{folder}/"):
+            continue
+        for address, node in nodes((ast.Import, ast.ImportFrom), [file]):
+            for module in imported_modules(file, node):
+                package, _, rest = module.partition(".")
+                if package == "gcgp" and rest != "__version__":
+                    assert rest.split(".")[0] in allowed, f"{address} imports {module}"
+
+
+def test_only_the_stub_imports_from_all_folders():
+    top_level = [file for file in TREES if "/" not in file]
+    assert top_level == ["__init__.py"]
+    assert [name_of(node) for _, node in nodes((ast.Import, ast.ImportFrom), top_level)] == [None]
+    (node,) = (node for _, node in nodes(ast.Import, top_level))
+    assert [alias.name for alias in node.names] == ["lazy_loader"]
+
+
+def test_no_file_is_too_long():
+    lengths = {file: len((PACKAGE / file).read_text().splitlines()) for file in TREES}
+    assert {file: length for file, length in lengths.items() if length > MAX_FILE_LINES} == {}
+
+
+def test_no_function_is_too_long_except_compiled_loops():
+    too_long = {
+        address: f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
+        for address, node in nodes((ast.FunctionDef, ast.AsyncFunctionDef))
+        if node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
+        and not NUMBA_DECORATORS & set(map(name_of, node.decorator_list))
+    }
+    assert too_long == {}
+
+
+def constants(tree):
+    """Names of the constants that a module defines."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets:
+            for part in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if isinstance(part, ast.Name) and part.id.isupper():
+                    yield part.id
+
+
+def test_names_of_constants_are_unique_in_the_package():
+    files = {}
+    for file, tree in TREES.items():
+        for name in set(constants(tree)):
+            files.setdefault(name.lstrip("_"), []).append(file)
+    shared = {name: where for name, where in files.items() if len(where) > 1}
+    assert shared.keys() == SHARED_CONSTANT_NAMES, shared
+
+
+def test_only_domains_distinguish_kinds_of_domains():
+    outside = [file for file in TREES if not file.startswith("domain/")]
+    for address, node in nodes((ast.Call, ast.Compare), outside):
+        if isinstance(node, ast.Compare) or name_of(node) in ("isinstance", "issubclass"):
+            names = {name_of(part) for part in ast.walk(node)}
+            assert not DOMAIN_CLASSES & names, address
+
+
+def test_nothing_is_printed():
+    assert [address for address, node in nodes(ast.Call) if name_of(node) in ("print", "pprint")] == []
+
+
+def is_frozen(node):
+    return any(
+        isinstance(decorator, ast.Call)
+        and name_of(decorator) == "dataclass"
+        and any(word.arg == "frozen" and getattr(word.value, "value", False) for word in decorator.keywords)
+        for decorator in node.decorator_list
+    )
+
+
+def test_frozen_dataclasses_are_not_changed():
+    for address, node in nodes(ast.Attribute):
+        bypass = node.attr == "__setattr__" and getattr(node.value, "id", None) == "object"
+        assert not bypass, f"{address}: object.__setattr__"
+    for address, node in nodes(ast.ClassDef):
+        if is_frozen(node):
+            attributes = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+            assert "__dict__" not in attributes, f"{address}: {node.name} uses its __dict__"
+            decorators = {name_of(d) for part in node.body for d in getattr(part, "decorator_list", [])}
+            assert "cached_property" not in decorators, f"{address}: {node.name} stores a cached property"

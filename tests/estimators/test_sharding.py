@@ -1,4 +1,4 @@
-"""One fit by several processes under torchrun, against the same fit by one."""
+"""One model fitted by several processes under torchrun, compared with the same fit by one process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 
 import gcgp
+from gcgp import Runtime, Signals
 from gcgp._runtime.processes import ProcessGroup
+from gcgp.estimators.sharding import check_shards
 
 FITS = """
     import os, sys
     import numpy as np
     from sklearn.datasets import load_digits
     import gcgp
-    from gcgp import GCGPClassifier, GCGPRegressor, Signals
+    from gcgp import (
+        SVGP, Gaussian, GCGPClassifier, GCGPRegressor, Learn, Patch, PatchKernel, Runtime, Signals
+    )
     from gcgp._runtime.processes import ProcessGroup
     from gcgp.weighting import Radial
 
@@ -29,30 +33,32 @@ FITS = """
     rng = np.random.default_rng(0)
     sensors = Signals.on_graph(rng.standard_normal((30, 8)), [[v, (v + 1) % 8] for v in range(8)])
     readings = sensors.values.reshape(30, 8).max(axis=1)
-    options = dict(n_inducing=10, dtype="float64", random_state=1)
+    options = dict(n_inducing=10, runtime=Runtime(dtype="float64"), random_state=1)
     bins = Radial([0.0, 1.0], 0.7)
-    quick = dict(position=False, lengthscale=1.0)
-    variational = dict(inference="variational", **quick)
+    quick = dict(patch=Patch(position=False), kernel=PatchKernel(lengthscale=1.0))
     fits = {
         "closed": (GCGPClassifier(bins, **options), images, names, unseen),
         "refined": (GCGPClassifier(bins, inference="refined", **quick, **options), images, labels, unseen),
         "learned": (
-            GCGPClassifier(bins, learn=True, max_iter=3, **quick, **options),
+            GCGPClassifier(bins, learn=Learn(max_iter=3), **quick, **options),
             images, labels, unseen,
         ),
         "bound": (
-            GCGPClassifier(bins, learn=["radii"], objective="bound", max_iter=3, **quick, **options),
+            GCGPClassifier(bins, learn=Learn("radii", objective="bound", max_iter=3), **quick, **options),
             images, labels, unseen,
         ),
-        "natural": (GCGPClassifier(bins, **variational, **options), images, labels, unseen),
-        "paper": (
-            GCGPClassifier(bins, optimizer="paper", max_iter=2, batch_size=9, **variational, **options),
+        "natural-gradient": (
+            GCGPClassifier(bins, inference="natural-gradient", **quick, **options), images, labels, unseen,
+        ),
+        "svgp": (
+            GCGPClassifier(bins, inference=SVGP(batch_size=9, epochs=2), **quick, **options),
             images, labels, unseen,
         ),
         "regression": (GCGPRegressor(**options), sensors, readings, sensors[:5]),
-        "regression by steps": (
+        "learned regression": (
             GCGPRegressor(
-                inference="variational", learn=["lengthscale"], max_iter=2, noise=0.1, variance=1.0, **options
+                inference="natural-gradient", learn=Learn("lengthscale", max_iter=2),
+                likelihood=Gaussian(noise=0.1), kernel=PatchKernel(variance=1.0), **options
             ),
             sensors, readings, sensors[:5],
         ),
@@ -60,16 +66,16 @@ FITS = """
     results = {}
     for name, (model, X, y, new) in fits.items():
         model.fit(*gcgp.shard(X, y))
-        mean, deviation = model.predict_latent(new, return_std=True)
-        results |= {f"{name} mean": mean, f"{name} deviation": deviation, f"{name} bound": model.bound_}
-        results[f"{name} values"] = [s.value for s in model.history_ if s.stage != "natural"]
+        mean, std = model.predict_latent(new, return_std=True)
+        results |= {f"{name} mean": mean, f"{name} std": std, f"{name} bound": model.bound_}
+        results[f"{name} values"] = [s.value for s in model.history_ if s.stage != "natural-gradient"]
     assert fits["closed"][0].classes_.tolist() == ["one", "two", "zero"]
     processes = ProcessGroup.current()
     if processes.size > 1:
-        mine = images[20 * processes.rank :][:20]
+        part = images[20 * processes.rank :][:20]
         for message, X, changed in (
-            ("processes 0 and 1 have the same signals", images, {}),
-            ("rank 1 was given other options", mine, {"n_inducing": 9 + processes.rank}),
+            ("ranks 0 and 1 have the same signals", images, {}),
+            ("rank 1 has other options than rank 0", part, {"n_inducing": 9 + processes.rank}),
             ("rank 1 has 2 channels", np.stack([images] * (1 + processes.rank), axis=-1), {}),
         ):
             try:
@@ -103,8 +109,9 @@ KILLED = """
     Checkpoint.save, Checkpoint.due = save, lambda self, stage: True
     data = load_digits(n_class=3)
     model = gcgp.GCGPClassifier(
-        Radial([0.0, 1.0], 0.7), n_inducing=10, position=False, lengthscale=1.0, inference="variational",
-        learn=True, max_iter=3, checkpoint=os.path.join(folder, "run"), random_state=0,
+        Radial([0.0, 1.0], 0.7), n_inducing=10, patch=gcgp.Patch(position=False),
+        kernel=gcgp.PatchKernel(lengthscale=1.0), inference="natural-gradient", learn=gcgp.Learn(max_iter=3),
+        runtime=gcgp.Runtime(checkpoint=os.path.join(folder, "run")), random_state=0,
     ).fit(*gcgp.shard(data.images[:40] / 16, data.target[:40]))
     if ProcessGroup.current().rank == 0:
         probabilities = model.predict_proba(data.images[50:60] / 16)
@@ -113,31 +120,31 @@ KILLED = """
 
 
 def launch(script, folder, arguments=(), processes=2):
-    """Run a script in so many processes, one thread each; returns what became of it."""
+    """Run a script in several processes with one thread each."""
     folder.mkdir(exist_ok=True)
     (folder / "fit.py").write_text(textwrap.dedent(script))
     program = [sys.executable]
     if processes > 1:
         program += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-        program += ["--monitor-interval", "2"]  # else it may end the others before they say what they miss
+        program += ["--monitor-interval", "2"]  # otherwise it may end the others before they report
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     command = [*program, str(folder / "fit.py"), str(folder), *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_two_processes_come_to_what_one_does(tmp_path):
+def test_two_processes_give_the_result_of_one(tmp_path):
     for processes in (1, 2):
         done = launch(FITS, tmp_path, processes=processes)
         assert done.returncode == 0, done.stderr
-    alone = dict(np.load(tmp_path / "0 of 1.npz"))
+    single = dict(np.load(tmp_path / "0 of 1.npz"))
     for rank in range(2):
         together = dict(np.load(tmp_path / f"{rank} of 2.npz"))
-        assert set(together) == set(alone)
-        for name, expected in alone.items():
+        assert set(together) == set(single)
+        for name, expected in single.items():
             np.testing.assert_allclose(together[name], expected, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
-def test_the_loss_of_a_process_is_told_and_the_fit_goes_on(tmp_path):
+def test_the_loss_of_a_process_is_reported_and_the_fit_resumes(tmp_path):
     straight = launch(KILLED, tmp_path / "straight", [0])
     assert straight.returncode == 0, straight.stderr
     expected = dict(np.load(tmp_path / "straight" / "results.npz"))
@@ -147,22 +154,38 @@ def test_the_loss_of_a_process_is_told_and_the_fit_goes_on(tmp_path):
     assert not (tmp_path / "killed" / "results.npz").exists()
     resumed = launch(KILLED, tmp_path / "killed", [0])
     assert resumed.returncode == 0, resumed.stderr
-    found = dict(np.load(tmp_path / "killed" / "results.npz"))
-    assert int(found["saves"]) < int(expected["saves"])
-    np.testing.assert_array_equal(found["p"], expected["p"])
+    results = dict(np.load(tmp_path / "killed" / "results.npz"))
+    assert int(results["saves"]) < int(expected["saves"])
+    np.testing.assert_array_equal(results["p"], expected["p"])
 
 
-def test_without_torchrun_the_one_part_is_everything():
+def test_without_torchrun_the_only_part_is_everything():
     images, labels = np.random.default_rng(0).random((6, 5, 5)), list("ababab")
-    signals, kept = gcgp.shard(images, labels)
+    signals, part = gcgp.shard(images, labels)
     assert len(signals) == 6
-    assert kept.tolist() == labels
+    assert part.tolist() == labels
     with pytest.raises(ValueError, match="5 labels for 6 signals"):
         gcgp.shard(images, labels[:5])
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_shares_are_everything_once_and_in_order(count, size):
+def test_shares_partition_all_signals_in_order(count, size):
     shares = [ProcessGroup(rank, size).share(count) for rank in range(size)]
     assert [n for share in shares for n in range(count)[share]] == list(range(count))
+
+
+def test_the_digest_of_a_fit_depends_on_options_and_graphs():
+    values, edges = [[1.0, 2.0, 3.0]], [[[0, 1], [1, 2]]]
+    runtime = Runtime(checkpoint="file")
+
+    def digest(learn, edges, runtime=runtime):
+        return check_shards({"learn": learn}, runtime, Signals.from_graphs(values, edges), ProcessGroup())
+
+    digests = {digest(learn, e) for e in (edges, [[[0, 1], [0, 2]]]) for learn in (True, False)}
+    assert len(digests) == 4
+    assert digest(True, edges) in digests
+    elsewhere = Runtime(checkpoint="another file", progress=False)
+    assert digest(True, edges, elsewhere) == digest(True, edges)
+    assert digest(True, edges, Runtime(checkpoint="file", dtype="float64")) not in digests
+    assert digest(True, edges, Runtime()) == ""

@@ -4,18 +4,18 @@ import numpy as np
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gcgp import GCGPClassifier, GCGPRegressor, Signals
+from gcgp import GCGPClassifier, GCGPRegressor, Patch, Runtime, Signals
 
 
 def rows_as_signals(table):
-    """Each row a signal on a path: column i is the vertex at coordinate i."""
-    places = np.arange(table.shape[1])
-    edges = np.stack([places[:-1], places[1:]], axis=1)
-    return Signals.on_graph(table, edges, coordinates=places[:, None])
+    """Each row becomes a signal on a path: column i is the vertex at coordinate i."""
+    columns = np.arange(table.shape[1])
+    edges = np.stack([columns[:-1], columns[1:]], axis=1)
+    return Signals.on_graph(table, edges, coordinates=columns[:, None])
 
 
 class TableMixin:
-    """What the contract tests feed, tables, made into signals."""
+    """Turns the tables of the contract tests into signals."""
 
     def fit(self, X, y):
         X, y = validate_data(self, X, y, dtype=np.float64)
@@ -44,7 +44,7 @@ class TableRegressor(TableMixin, GCGPRegressor):
         return super().predict(self._read(X), return_std)
 
 
-OPTIONS = {"position": 0.3, "dtype": "float64", "n_inducing": 40, "progress": False}
+OPTIONS = {"patch": Patch(position=0.3), "runtime": Runtime(dtype="float64"), "n_inducing": 40}
 
 
 @parametrize_with_checks([TableClassifier(**OPTIONS), TableRegressor(**OPTIONS)])

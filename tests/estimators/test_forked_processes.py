@@ -7,14 +7,20 @@ import pytest
 import torch
 from joblib import Parallel, delayed
 
-from gcgp import GCGPClassifier, GCGPRegressor, Signals
+from gcgp import GCGPClassifier, GCGPRegressor, Patch, PatchKernel, Signals
 from gcgp.weighting import Polar, Radial
 
-SECONDS = 60
-"""A first run compiles."""
-OPTIONS = {"n_inducing": 8, "progress": False, "variance": 3.0, "lengthscale": 0.4, "position": False}
+TIMEOUT_SECONDS = 60
+"""The first run compiles loops."""
+OPTIONS = {
+    "n_inducing": 8,
+    "kernel": PatchKernel(lengthscale=0.4, variance=3.0),
+    "patch": Patch(position=False),
+}
 pytestmark = [
-    pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="there is no fork here"),
+    pytest.mark.skipif(
+        "fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this platform"
+    ),
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
 ]
 RNG = np.random.default_rng(0)
@@ -37,13 +43,13 @@ def graphs():
 
 
 def in_fork(work):
-    """What the work returns in a forked process."""
+    """The result of the work in a forked process."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=lambda: queue.put(work()))
     child.start()
     try:
-        return queue.get(timeout=SECONDS)
+        return queue.get(timeout=TIMEOUT_SECONDS)
     finally:
         child.kill()
         child.join()
@@ -57,7 +63,7 @@ def test_a_fitted_model_predicts_in_a_forked_process(make):
     np.testing.assert_allclose(in_fork(lambda: model.predict_proba(signals)), expected, atol=1e-6)
 
 
-def test_torch_and_fits_take_one_thread_there():
+def test_a_forked_process_uses_one_thread():
     signals = images()
 
     def fitted():
@@ -73,9 +79,9 @@ def test_torch_and_fits_take_one_thread_there():
     np.testing.assert_allclose(predicted, fitted()[2], rtol=1e-4)
 
 
-def test_processes_of_joblib():
+def test_forked_processes_of_joblib_predict():
     signals = images()
     model = GCGPClassifier(**OPTIONS).fit(signals, np.arange(20) % 3)
-    parallel = Parallel(2, backend="multiprocessing", timeout=SECONDS)
-    for found in parallel(delayed(model.predict_proba)(signals) for _ in range(2)):
-        np.testing.assert_allclose(found, model.predict_proba(signals), atol=1e-6)
+    parallel = Parallel(2, backend="multiprocessing", timeout=TIMEOUT_SECONDS)
+    for probabilities in parallel(delayed(model.predict_proba)(signals) for _ in range(2)):
+        np.testing.assert_allclose(probabilities, model.predict_proba(signals), atol=1e-6)

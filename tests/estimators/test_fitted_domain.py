@@ -1,4 +1,4 @@
-"""The chart kind and the domain of training are fixed by `fit`; inputs that differ are rejected."""
+"""`fit` determines the chart kind and the kind of domain; signals that differ are rejected."""
 
 import re
 
@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 
 import gcgp
-from gcgp import GCGPClassifier, Signals
+from gcgp import GCGPClassifier, Patch, PatchKernel, Signals
 
-FAST = {"n_inducing": 20, "progress": False, "variance": 5.0, "lengthscale": 0.5, "position": False}
+FAST = {
+    "n_inducing": 20,
+    "kernel": PatchKernel(lengthscale=0.5, variance=5.0),
+    "patch": Patch(position=False),
+}
 LABELS = np.arange(16) % 2
 
 
 def rings(coordinates=0, lengths=False, count=16):
-    """Rings of 6 vertices with a chord (class 1) or without; optionally located or with edge lengths."""
+    """Rings of 6 vertices with a chord (class 1) or without; optionally with coordinates or edge lengths."""
     rng = np.random.default_rng(0)
     ring = [[i, (i + 1) % 6] for i in range(6)]
     edges = [ring + [[0, 3]] * int(label) for label in LABELS[:count]]
@@ -33,7 +37,7 @@ def rings(coordinates=0, lengths=False, count=16):
         (rings(coordinates=2), "path", "path"),
         (np.random.default_rng(0).random((16, 5, 5)), "auto", "path"),
     ],
-    ids=["bare graphs", "located graphs", "path", "images"],
+    ids=["graphs", "graphs with coordinates", "path", "images"],
 )
 def test_the_fitted_convolution_has_a_concrete_chart_kind(training, chart, expected, tmp_path):
     model = GCGPClassifier(chart=chart, **FAST).fit(training, LABELS)
@@ -75,18 +79,18 @@ def test_the_fitted_convolution_has_a_concrete_chart_kind(training, chart, expec
             rings(),
             rings(lengths=True),
             "auto",
-            "X: graphs with edge_lengths (lengths), but training had graphs without",
+            "X: graphs with edge_lengths, but training had graphs without",
         ),
         (
             rings(coordinates=2, lengths=True),
             rings(coordinates=2),
             "path",
-            "X: graphs without edge_lengths (lengths), but training had graphs with",
+            "X: graphs without edge_lengths, but training had graphs with",
         ),
     ],
 )
-def test_graphs_that_differ_from_those_of_training_are_rejected(training, other, chart, message, tmp_path):
-    model = GCGPClassifier("diffusion", chart=chart, **FAST).fit(training, LABELS)
+def test_graphs_unlike_those_of_training_are_rejected(training, other, chart, message, tmp_path):
+    model = GCGPClassifier("radial", chart=chart, **FAST).fit(training, LABELS)
     model.save(tmp_path / "model.gcgp")
     for fitted in (model, gcgp.load(tmp_path / "model.gcgp")):
         for method in (fitted.predict, fitted.predict_proba, fitted.predict_latent, fitted.evidence):
@@ -96,8 +100,8 @@ def test_graphs_that_differ_from_those_of_training_are_rejected(training, other,
 
 def test_edge_lengths_that_the_chart_does_not_use_may_differ():
     model = GCGPClassifier(**FAST).fit(rings(coordinates=2), LABELS)
-    given, not_given = rings(coordinates=2, lengths=True), rings(coordinates=2)
-    np.testing.assert_array_equal(model.predict_proba(given), model.predict_proba(not_given))
+    with_lengths, without = rings(coordinates=2, lengths=True), rings(coordinates=2)
+    np.testing.assert_array_equal(model.predict_proba(with_lengths), model.predict_proba(without))
 
 
 def test_options_set_after_the_fit_do_not_change_the_chart():

@@ -1,4 +1,4 @@
-"""How signals and vertices are numbered does not matter."""
+"""The order of signals and the numbering of vertices do not matter."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ COUNT, TRAIN = 160, 120
 
 
 def graphs(seed: int, labels: bool) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-    """Rings with a chord or without; values by chance or, with `labels`, one of three categories."""
+    """Rings with or without a chord; random values or, with `labels`, one of three categories."""
     rng = np.random.default_rng(seed)
     values, edges, classes = [], [], np.arange(COUNT) % 2
     for chord in classes:
         size = int(rng.integers(8, 14))
         ring = [[i, (i + 1) % size] for i in range(size)]
         edges.append(np.array(ring + [[0, size // 2]] * chord))
-        drawn = np.eye(3)[rng.integers(3, size=size)] if labels else rng.normal(1.0, 0.3, (size, 1))
-        values.append(drawn)
+        values.append(np.eye(3)[rng.integers(3, size=size)] if labels else rng.normal(1.0, 0.3, (size, 1)))
     return values, edges, classes
 
 
@@ -50,7 +49,7 @@ def test_reordered_signals_and_renumbered_vertices_change_no_probability(labels)
     np.testing.assert_allclose(moved, expected, atol=0.02)
 
 
-def test_the_order_of_signals_is_one_of_their_content():
+def test_the_content_order_does_not_depend_on_the_given_order():
     values, edges, classes = graphs(0, labels=True)
     rng = np.random.default_rng(0)
     shuffle = rng.permutation(COUNT)

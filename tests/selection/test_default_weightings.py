@@ -1,0 +1,62 @@
+"""Default weightings of each kind of domain."""
+
+import numpy as np
+import pytest
+
+from gcgp import Signals, articulated_bodies
+from gcgp.selection.weightings import resolve_weightings, with_default_radii
+from gcgp.weighting import Anisotropic, Box, GaussianMixture, GeodesicPolar, Polar, Radial
+
+IMAGES = Signals.from_images(np.zeros((4, 12, 12))).domains
+GRAPHS = Signals.on_graph(np.ones((1, 3)), [[0, 1], [1, 2]]).domains
+
+
+@pytest.mark.parametrize(
+    ("name", "domains", "family"),
+    [
+        ("auto", IMAGES, Polar),
+        ("auto", GRAPHS, Radial),
+        ("polar", IMAGES, Polar),
+        ("radial", IMAGES, Radial),
+        ("anisotropic", IMAGES, Anisotropic),
+        ("box", IMAGES, Box),
+        ("mixture", GRAPHS, GaussianMixture),
+    ],
+)
+def test_names_stand_for_weightings_that_suit_the_domains(name, domains, family):
+    (weighting,) = resolve_weightings(name, domains)
+    assert type(weighting) is family
+
+
+def test_meshes_have_geodesic_rays():
+    body = articulated_bodies(persons=1, poses=1, vertices=150, random_state=0).meshes
+    domains = Signals.on_meshes([np.zeros(len(body[0].vertices))], body).domains
+    assert type(resolve_weightings("auto", domains)[0]) is Radial
+    assert type(resolve_weightings("polar", domains)[0]) is GeodesicPolar
+
+
+def test_each_item_of_a_list_is_one_scale_and_a_copy():
+    given = Radial([0.0, 1.0])
+    box, radial = resolve_weightings(["box", given], IMAGES)
+    assert isinstance(box, Box)
+    assert radial is not given
+    assert repr(radial) == repr(given)
+
+
+def test_default_radii_keep_the_bin_at_the_center():
+    for weighting in (Radial([0.0, 1.0, 2.0], 0.5), Polar([0.0, 1.0, 2.0], 4, 0.5)):
+        replaced = with_default_radii(weighting, IMAGES)
+        radii, width = IMAGES.default_radii(2)
+        np.testing.assert_allclose(replaced.radii.detach(), [0.0, *radii], rtol=1e-6)
+        assert float(replaced.radial_width.detach()) == pytest.approx(width)
+    without = with_default_radii(Radial([1.0, 2.0], 0.5), IMAGES)
+    np.testing.assert_allclose(without.radii.detach(), IMAGES.default_radii(2)[0], rtol=1e-6)
+    assert with_default_radii(Radial([0.0], 0.5), IMAGES) is None
+    assert with_default_radii(Box(3), IMAGES) is None
+
+
+def test_the_width_across_rays_follows_the_radii():
+    weighting = GeodesicPolar([0.0, 0.1, 0.2], 8, 0.05)
+    replaced = weighting.with_radii([0.0, 0.3, 0.6], 0.1)
+    expected = GeodesicPolar([0.0, 0.3, 0.6], 8, 0.1)
+    assert float(replaced.angular_width.detach()) == pytest.approx(float(expected.angular_width.detach()))
