@@ -1,24 +1,47 @@
 # The public API: what `import gcgp` offers.
-from .datasets.bodies import articulated_bodies
-from .datasets.mesh_folders import load_faust, load_mesh_folder
-from .descriptors import GeometryVectors, HeatKernelSignature, WaveKernelSignature
-from .domain.base import Domains
-from .domain.signals import Signals
-from .domain.superpixels import superpixels
-from .estimators.classifier import GCGPClassifier
-from .estimators.explain import evidence, predict_latent
-from .estimators.options import Runtime
-from .estimators.persistence import load, save
-from .estimators.regressor import GCGPRegressor
-from .estimators.sharding import shard
-from .inference.likelihoods import Anchored, Dirichlet, Gaussian, RobustMax, Softmax
-from .inference.methods import SVGP, ClosedForm, NaturalGradient, Refined
-from .kernel.convolutional import ConvolutionalKernel
-from .mesh.decimation import decimate
-from .mesh.files.loading import load_mesh
-from .mesh.mesh import Mesh
-from .plot import plot_evidence, plot_learning, plot_mesh_evidence
-from .selection.options import Aggregate, Learn, Patch, PatchKernel
-from .weighting import Anisotropic, Box, GaussianMixture, GeodesicPolar, Polar, Radial, Weighting
+from .datasets.bodies import articulated_bodies as articulated_bodies
+from .datasets.mesh_folders import load_faust as load_faust
+from .datasets.mesh_folders import load_mesh_folder as load_mesh_folder
+from .descriptors import GeometryVectors as GeometryVectors
+from .descriptors import HeatKernelSignature as HeatKernelSignature
+from .descriptors import WaveKernelSignature as WaveKernelSignature
+from .domain.base import Domains as Domains
+from .domain.signals import Signals as Signals
+from .domain.superpixels import superpixels as superpixels
+from .estimators.classifier import GCGPClassifier as GCGPClassifier
+from .estimators.explain import evidence as evidence
+from .estimators.explain import predict_latent as predict_latent
+from .estimators.options import Runtime as Runtime
+from .estimators.persistence import load as load
+from .estimators.persistence import save as save
+from .estimators.regressor import GCGPRegressor as GCGPRegressor
+from .estimators.sharding import shard as shard
+from .inference.likelihoods import Anchored as Anchored
+from .inference.likelihoods import Dirichlet as Dirichlet
+from .inference.likelihoods import Gaussian as Gaussian
+from .inference.likelihoods import RobustMax as RobustMax
+from .inference.likelihoods import Softmax as Softmax
+from .inference.methods import SVGP as SVGP
+from .inference.methods import ClosedForm as ClosedForm
+from .inference.methods import NaturalGradient as NaturalGradient
+from .inference.methods import Refined as Refined
+from .kernel.convolutional import ConvolutionalKernel as ConvolutionalKernel
+from .mesh.decimation import decimate as decimate
+from .mesh.files.loading import load_mesh as load_mesh
+from .mesh.mesh import Mesh as Mesh
+from .plot import plot_evidence as plot_evidence
+from .plot import plot_learning as plot_learning
+from .plot import plot_mesh_evidence as plot_mesh_evidence
+from .selection.options import Aggregate as Aggregate
+from .selection.options import Learn as Learn
+from .selection.options import Patch as Patch
+from .selection.options import PatchKernel as PatchKernel
+from .weighting import Anisotropic as Anisotropic
+from .weighting import Box as Box
+from .weighting import GaussianMixture as GaussianMixture
+from .weighting import GeodesicPolar as GeodesicPolar
+from .weighting import Polar as Polar
+from .weighting import Radial as Radial
+from .weighting import Weighting as Weighting
 
 __version__: str

@@ -25,10 +25,10 @@ def warn_if_identical(specs: Sequence[TermSpec], trial: Signals) -> None:
         return
     positioned = "position" in specs[0].columns
     what = "identical apart from its position" if positioned else "identical"
-    lost = "only positions can be" if positioned else "nothing but the class frequencies or mean target can be"
+    without_position = "nothing but the class frequencies or mean target can be"
+    lost = "only positions can be" if positioned else without_position
     warnings.warn(
-        f"X: every patch is {what}, so {lost} learned: {_cause(specs[0], trial)}. "
-        f"{_remedy(specs[0], trial)}",
+        f"X: every patch is {what}, so {lost} learned: {_cause(specs[0], trial)}. {_remedy(specs[0], trial)}",
         UserWarning,
         stacklevel=USER_STACK_LEVEL,
     )
