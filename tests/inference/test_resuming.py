@@ -23,7 +23,7 @@ class Deadly(Checkpoint):
     """Dies at the given write, just before or just after it."""
 
     def __init__(self, path, run, at, after):
-        super().__init__(path, run, every=0.0)
+        super().__init__(path, run, interval=0.0)
         self.at, self.after = at, after
 
     def save(self, stage, state):
@@ -94,7 +94,7 @@ def test_a_killed_run_continues_as_if_it_had_not_died(run, after, dataset, flat,
 
 def test_a_checkpoint_of_another_run_is_an_error_and_stays_unchanged(dataset, flat, tmp_path):
     path = tmp_path / "run.checkpoint"
-    run_maximize(dataset, flat, Checkpoint(path, "one", every=0.0))
+    run_maximize(dataset, flat, Checkpoint(path, "one", interval=0.0))
     content = path.read_bytes()
     with pytest.raises(ValueError, match=r"run\.checkpoint.*another"):
         Checkpoint(path, "two")

@@ -42,10 +42,8 @@ class Anchored(Softmax):
 
     def sites(self, mean: Latent, variance: Latent, targets: Observed) -> tuple[PerSignal, Latent, Latent]:
         """The weighted sums of both parts."""
-        softmax, anchor = (
-            super().sites(mean, variance, targets),
-            self.closed_form().sites(mean, variance, targets),
-        )
+        softmax = super().sites(mean, variance, targets)
+        anchor = self.closed_form().sites(mean, variance, targets)
         values, slope, precision = (self.weight * s + a for s, a in zip(softmax, anchor, strict=True))
         return values, slope, precision
 
