@@ -17,11 +17,6 @@ from numba import njit
 _forked = False
 
 
-def is_forked() -> bool:
-    """Whether this process was forked from one that had imported gcgp."""
-    return _forked
-
-
 def after_fork(action: Callable[[], None]) -> None:
     """Run an action at the start of forked processes, on systems that can fork."""
     if hasattr(os, "register_at_fork"):

@@ -21,11 +21,7 @@ EDGE_LENGTH = "edge_length"
 
 def is_pyg(data: Any) -> bool:
     """Whether this is a graph, a batch of graphs, or a data set of graphs."""
-    return hasattr(data, "edge_index") or _is_heterogeneous(data)
-
-
-def _is_heterogeneous(data: Any) -> bool:
-    return type(data).__name__ == "HeteroData"
+    return hasattr(data, "edge_index") or type(data).__name__ == "HeteroData"
 
 
 def read_pyg(
@@ -79,7 +75,7 @@ def _cannot_split(graph: int) -> ValueError:
 
 def _check_fields(item: Any, i: int) -> None:
     if not hasattr(item, "edge_index"):
-        hint = "; convert it with .to_homogeneous()" if _is_heterogeneous(item) else ""
+        hint = "; convert it with .to_homogeneous()" if is_pyg(item) else ""
         raise TypeError(f"graph {i}: a {type(item).__name__} instead of PyTorch Geometric Data{hint}")
     batch = getattr(item, "batch", None)
     if batch is not None and len(batch) and bool((batch != batch[0]).any()):
