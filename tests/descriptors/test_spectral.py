@@ -1,3 +1,6 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import trimesh
@@ -9,9 +12,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
-import gcgp.descriptors.spectral as module
-from gcgp import GCGPClassifier, GeometryVectors, HeatKernelSignature, Signals, WaveKernelSignature
-from gcgp.descriptors.spectral import as_meshes
+import gcgp.descriptors.base as module
+from gcgp import (
+    GCGPClassifier,
+    GeometryVectors,
+    HeatKernelSignature,
+    PatchKernel,
+    Signals,
+    WaveKernelSignature,
+)
+from gcgp.descriptors import FittedValue, SpectralDescriptor
+from gcgp.descriptors.base import as_meshes
 from gcgp.mesh.mesh import Mesh
 from gcgp.mesh.spectrum import laplace_beltrami
 from gcgp.weighting import Radial
@@ -34,7 +45,7 @@ def descriptor(request):
 
 
 def slow(mesh, weight, eigenpairs=30):
-    """Σ_k weight(λ_k) φ_k(v)² at every vertex, by two loops."""
+    """Σ_k weight(λ_k) φ_k(v)² at each vertex, by two loops."""
     spectrum = laplace_beltrami(mesh, eigenpairs)
     values = np.zeros(len(mesh.vertices))
     for k, eigenvalue in enumerate(spectrum.eigenvalues):
@@ -142,7 +153,7 @@ def test_standardize(descriptor):
     np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-9)
     np.testing.assert_allclose(values.std(axis=0), 1)
     raw = clone(descriptor).set_params(standardize=False).fit_transform(MESHES).values
-    np.testing.assert_allclose(values * descriptor.deviation_ + descriptor.mean_, raw)
+    np.testing.assert_allclose(values * descriptor.std_ + descriptor.mean_, raw)
     constant = clone(descriptor).fit_transform([ellipsoid([1, 1, 1], 0)]).values
     np.testing.assert_allclose(constant, 0, atol=1e-6)
 
@@ -180,16 +191,64 @@ def test_contract(descriptor):
     assert not hasattr(clone(descriptor), "mean_")
     with config_context(transform_output="pandas"):
         assert isinstance(descriptor.fit_transform(MESHES), Signals)
-    assert all(np.asarray(getattr(descriptor, name)).dtype == float for name in descriptor.fitted)
-    learned = {name for name in vars(descriptor) if name.endswith("_")}
-    assert learned == set(descriptor.fitted)
+
+
+def test_fitted_values_are_declared(descriptor):
+    channels = descriptor.fit_transform(MESHES).channels
+    assert {name for name in vars(descriptor) if name.endswith("_")} == set(descriptor.fitted)
+    for name, declared in descriptor.fitted.items():
+        value = np.asarray(getattr(descriptor, name))
+        assert value.dtype == float
+        assert value.shape == ((channels,) if declared.per_channel else ())
+        assert not declared.positive or (value > 0).all()
+
+
+@dataclass(eq=False, repr=False)
+class BandPass(SpectralDescriptor):
+    """Squared eigenfunctions of the lowest frequencies, relative to the mean eigenvalue."""
+
+    n_functions: int = 3
+
+    fitted: ClassVar = {"frequency_": FittedValue(per_channel=False, positive=True)}
+
+    def _learn(self, spectra):
+        self.frequency_ = float(np.mean([spectrum.eigenvalues.mean() for spectrum in spectra]))
+
+    def _values(self, spectrum):
+        return self.frequency_ * spectrum.eigenfunctions[:, 1 : 1 + self.n_functions] ** 2
+
+
+class TestNewDescriptor:
+    def test_values(self):
+        descriptor = BandPass(2, eigenpairs=10, standardize=False).fit(MESHES)
+        spectra = [laplace_beltrami(mesh, 10) for mesh in MESHES]
+        mean = np.mean([spectrum.eigenvalues.mean() for spectrum in spectra])
+        signals = descriptor.transform(MESHES[1:])
+        np.testing.assert_allclose(signals[0].values, mean * spectra[1].eigenfunctions[:, 1:3] ** 2)
+        np.testing.assert_array_equal(descriptor.fit_transform(MESHES)[[1, 2]].values, signals.values)
+
+    def test_parameters(self):
+        descriptor = BandPass(5, scale="area")
+        expected = {"n_functions": 5, "eigenpairs": 100, "scale": "area", "standardize": True}
+        assert descriptor.get_params() == expected
+        assert clone(descriptor).get_params() == expected
+        assert clone(descriptor).set_params(n_functions=2).fit_transform(MESHES).channels == 2
+        assert repr(descriptor) == "BandPass(n_functions=5, scale='area')"
+
+    def test_options_are_checked(self):
+        with pytest.raises(ValueError, match="n_functions=0 must be an integer of at least 1"):
+            BandPass(0).fit(MESHES)
+
+    def test_fitted_values_of_base_classes_are_included(self):
+        assert set(BandPass.fitted) == {"mean_", "std_", "frequency_"}
+        assert set(SpectralDescriptor.fitted) == {"mean_", "std_"}
 
 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
         (GeometryVectors(0), "n_vectors=0"),
-        (GeometryVectors(4, n_splines=3), "n_splines=3 must be a whole number of at least 4"),
+        (GeometryVectors(4, n_splines=3), "n_splines=3 must be an integer of at least 4"),
         (GeometryVectors(percentile=0), "percentile=0"),
         (GeometryVectors(percentile=101), "percentile=101"),
         (GeometryVectors(percentile="high"), "percentile='high'"),
@@ -237,7 +296,7 @@ def test_a_pipeline_is_cross_validated():
     meshes = [ellipsoid(shape) for shape in shapes]
     model = make_pipeline(
         GeometryVectors(eigenpairs=30),
-        GCGPClassifier(Radial([0.0, 0.4]), n_inducing=20, lengthscale=1.0, variance=10.0, progress=False),
+        GCGPClassifier(Radial([0.0, 0.4]), n_inducing=20, kernel=PatchKernel(lengthscale=1.0, variance=10.0)),
     )
     scores = cross_val_score(model, meshes, ["round", "long"] * 6, cv=3, error_score="raise")
     assert scores.mean() == 1.0

@@ -8,9 +8,9 @@ from sklearn.preprocessing import FunctionTransformer
 
 import gcgp
 from gcgp import GCGPClassifier, GeometryVectors, PatchKernel, articulated_bodies
-from gcgp.descriptors.spectral import SpectralDescriptor
+from gcgp.descriptors import SpectralDescriptor
 
-BODIES = articulated_bodies(persons=2, poses=4, vertices=120, random_state=1)
+BODIES = articulated_bodies(persons=2, poses=4, vertices=200, random_state=1)
 TRAINING = np.flatnonzero(BODIES.poses < 3)
 UNSEEN = [BODIES.meshes[n] for n in np.flatnonzero(BODIES.poses == 3)]
 

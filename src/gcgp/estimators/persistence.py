@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gcgp import __version__
 from gcgp._runtime.memory import as_bytes
-from gcgp.descriptors.spectral import SpectralDescriptor
+from gcgp.descriptors import SpectralDescriptor
 from gcgp.domain import Domains
 from gcgp.estimators.base import ConvolutionalGP
 from gcgp.estimators.classifier import GCGPClassifier
@@ -229,16 +229,16 @@ def _rebuild_descriptor(where: str, description: Any, tensors: dict[str, Tensor]
     mean = checked_tensor(f"{where}.mean_", tensors.get("mean_"), (None,), torch.float64)
     for name, limit in DESCRIPTOR_LIMITS.items():
         if getattr(descriptor, name, None) is not None:
-            most = len(mean) if limit is None else limit
-            checks.as_integer(f"{where}.parameters.{name}", getattr(descriptor, name), 1, most)
-    for name in descriptor.fitted:
-        shape = () if name in ("band_", "width_") else mean.shape
+            limits = (1, limit) if limit else (len(mean), len(mean))
+            checks.as_integer(f"{where}.parameters.{name}", getattr(descriptor, name), *limits)
+    for name, spec in descriptor.fitted.items():
+        shape = mean.shape if spec.per_channel else ()
         value = checked_tensor(f"{where}.{name}", tensors.pop(name, None), shape, torch.float64)
-        positive = name not in ("mean_", "energies_")
-        if not ((value.abs() <= MAX_DESCRIPTOR) & ((value >= 1 / MAX_DESCRIPTOR) | (not positive))).all():
+        least = 1 / MAX_DESCRIPTOR if spec.positive else -MAX_DESCRIPTOR
+        if not ((value >= least) & (value <= MAX_DESCRIPTOR)).all():
             raise ValueError(f"{where}.{name}: values that are too large or too small")
         setattr(descriptor, name, value.numpy() if value.ndim else value.item())
     check_all_used(where, tensors)
-    if not (np.abs(descriptor.mean_ / descriptor.deviation_) <= MAX_MEAN_IN_DEVIATIONS).all():
+    if not (np.abs(descriptor.mean_ / descriptor.std_) <= MAX_MEAN_IN_DEVIATIONS).all():
         raise ValueError(f"{where}.mean_: more than {MAX_MEAN_IN_DEVIATIONS:g} standard deviations")
     return descriptor

@@ -1,7 +1,7 @@
 """Reading and writing mesh files.
 
-The readers are our own: trimesh reads a truncated OFF file as a smaller mesh, splits vertices of OBJ files with
-several normals or materials, and allocates as much memory as the counts in a file demand.
+The readers are our own: trimesh reads a truncated OFF file as a smaller mesh, splits vertices of OBJ files
+that have several normals or materials, and allocates as much memory as the counts in a file demand.
 """
 
 from __future__ import annotations

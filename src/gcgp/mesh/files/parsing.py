@@ -67,9 +67,10 @@ def polygon(words: Sequence[str], corners: int, face: int) -> list[int]:
 
 def triangles(polygons: Polygons, vertices: int) -> Int[np.ndarray, "F 3"]:
     """Polygons as fans of triangles; a ValueError names the first face with an index out of range."""
-    lengths = np.array([len(corners) for corners in polygons])
-    # A list may hold integers that exceed int64, so its indices are compared before they are converted.
-    flat = polygons.ravel() if isinstance(polygons, np.ndarray) else np.array(list(chain(*polygons)))
+    if isinstance(polygons, np.ndarray):
+        flat, lengths = polygons.ravel(), np.full(len(polygons), polygons.shape[1])
+    else:  # integers may exceed int64, so they are compared before they are converted
+        flat, lengths = np.array(list(chain(*polygons))), np.array([len(corners) for corners in polygons])
     outside = (flat < 0) | (flat >= vertices)
     if outside.any():
         face = int(np.searchsorted(np.cumsum(lengths), np.argmax(outside), side="right"))

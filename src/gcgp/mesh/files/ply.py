@@ -13,7 +13,15 @@ from itertools import islice
 
 import numpy as np
 
-from gcgp.mesh.files.parsing import Polygons, check_corners, decoded, integer, point, shortened
+from gcgp.mesh.files.parsing import (
+    MAX_POLYGON_CORNERS,
+    Polygons,
+    check_corners,
+    decoded,
+    integer,
+    point,
+    shortened,
+)
 
 C_TYPES = ("char", "uchar", "short", "ushort", "int", "uint", "float", "double")
 PLY_TYPES = dict(zip(C_TYPES, ("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8"), strict=True)) | {
@@ -142,7 +150,7 @@ def _read_text(
 def _text_columns(row: str, element: Element, number: int, last: int) -> list[list[str]]:
     """The words of each property of a row, up to property `last`; of lists, without their lengths."""
     item = f"{element.name} {number}"
-    words = (match[0] for match in re.finditer(r"\S+", row))  # a row may be much longer than needed
+    words = iter(row.split(None, 4 * MAX_POLYGON_CORNERS))  # a hostile row may be much longer
     columns: list[list[str]] = []
     for column in element.properties[: last + 1]:
         length = 1
