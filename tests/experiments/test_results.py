@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -107,7 +108,8 @@ if __name__ == "__main__":
 def test_a_run_ends_when_the_command_is_killed(tmp_path):
     script, beats = tmp_path / "long.py", tmp_path / "beats"
     script.write_text(LONG_RUN)
-    command = subprocess.Popen([sys.executable, script, tmp_path], stderr=subprocess.DEVNULL)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = subprocess.Popen([sys.executable, script, tmp_path], stderr=subprocess.DEVNULL, env=environment)
     while not beats.exists():
         assert command.poll() is None
         time.sleep(0.05)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import trimesh
-from gcgp.datadata.bodies import Bodies
 from sklearn.datasets import load_digits
 
 from experiments import data, figures, models, networks, uncertainty
@@ -16,6 +15,7 @@ from experiments.metrics import calibration
 from experiments.runs import Results, Run, Settings
 from experiments.tables import TABLES, confusion_of_similar_persons
 from gcgp import GCGPClassifier, GeometryVectors, PatchKernel, Radial, articulated_bodies
+from gcgp.datasets.bodies import Bodies
 from gcgp.patches import Convolution
 from run_results import run_result
 

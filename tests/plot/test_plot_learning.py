@@ -3,10 +3,21 @@ import pytest
 import torch
 from sklearn.pipeline import make_pipeline
 
-from gcgp import Box, GaussianMixture, GCGPClassifier, Learn, Polar, Signals, plot_learning
+from gcgp import (
+    Box,
+    GaussianMixture,
+    GCGPClassifier,
+    Learn,
+    Patch,
+    PatchKernel,
+    Polar,
+    Signals,
+    plot_learning,
+)
 from gcgp.domain import Grids
 from gcgp.plot.learning import plane_coordinates
 
+FAST = {"n_inducing": 8, "kernel": PatchKernel(lengthscale=0.4), "patch": Patch(position=False)}
 ON_OFFSETS = {
     "mixture": GaussianMixture([[1.0, -0.5]], [[1.0, 0.4]], on=["offset"], reach=3.0),
     "box": Box(side=4),
@@ -29,15 +40,13 @@ def test_coordinates_on_a_plane_are_those_of_charts(weighting):
 
 def test_a_coordinate_that_is_not_defined_on_a_plane():
     weighting = GaussianMixture([[0.5, 0.5]], on=["degree"])
-    with pytest.raises(
-        ValueError, match=r"coordinate 'degree' of .* is not defined on a plane"
-    ):
+    with pytest.raises(ValueError, match=r"coordinate 'degree' of .* is not defined on a plane"):
         plane_coordinates(weighting, np.zeros(1), np.zeros(1))
 
 
 def test_bins_and_objective_of_a_learned_model(tmp_path):
     images = np.random.default_rng(0).random((20, 5, 5))
-    model = GCGPClassifier(Polar([1.0], 4), n_inducing=8, learn=Learn(max_iter=2))
+    model = GCGPClassifier(Polar([1.0], 4), learn=Learn(max_iter=2), **FAST)
     pipeline = make_pipeline("passthrough", model).fit(images, [0, 1] * 10)
     figure = plot_learning(pipeline, tmp_path / "learned.png")
     assert (tmp_path / "learned.png").read_bytes().startswith(b"\x89PNG")
@@ -49,6 +58,6 @@ def test_bins_and_objective_of_a_learned_model(tmp_path):
 
 def test_a_model_without_learning():
     images = np.random.default_rng(0).random((6, 4, 4))
-    model = GCGPClassifier(n_inducing=4).fit(images, [0, 1] * 3)
+    model = GCGPClassifier(**FAST).fit(images, [0, 1] * 3)
     with pytest.raises(ValueError, match="learned no parameters: fit it with learn=True"):
         plot_learning(model)
