@@ -38,7 +38,7 @@ from gcgp.patches import Convolution
 from gcgp.plot.learning import draw_bins, plane_coordinates
 from gcgp.plot.meshes import MESH_COLOR, draw_mesh
 from gcgp.plot.signals import DOTS_PER_INCH, LINE_COLOR, draw_signal, hide_frame
-from gcgp.weighting.polar import angular_weights
+from gcgp.weighting.gaussian_bins import angular_weights
 
 GRID_PIXELS = 29
 """Side of the grids of weights; a pixel is a unit of length."""
