@@ -1,4 +1,4 @@
-"""Cases: model files with changed contents and a checksum that is computed again."""
+"""Cases: model files with changed contents and a checksum that matches them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,19 @@ from benchmarks.fuzz import bases
 from benchmarks.fuzz.draws import Draw
 from benchmarks.fuzz.judging import check, check_finite
 from experiments.metrics import peak_memory
-from gcgp import GCGPClassifier, GCGPRegressor, GeometryVectors, Signals
-from gcgp.io.model_file import _digest
-from gcgp.weighting import GaussianMixture, Polar, Radial
+from gcgp import (
+    GaussianMixture,
+    GCGPClassifier,
+    GCGPRegressor,
+    GeometryVectors,
+    Patch,
+    PatchKernel,
+    Polar,
+    Radial,
+    Runtime,
+    Signals,
+)
+from gcgp.io.container import checksum
 
 Run = Callable[[], None]
 LOAD_SECONDS, LOAD_GB = 2.0, 0.2
@@ -52,7 +62,7 @@ PLAIN: tuple[Any, ...] = (
 )
 HOSTILE: dict[str, Any] = {
     **{repr(value): value for value in PLAIN},
-    "long text": "x" * 100_000,
+    "long string": "x" * 100_000,
     "nested lists": _deep(300),
     "long list": [0] * 100_000,
     "list of lists": [[]] * 50_000,
@@ -61,13 +71,23 @@ HOSTILE: dict[str, Any] = {
     "24 kernels": _kernels(24, 1),
     "tree of kernels": _kernels(4, 8),
     "array": {"is": "array", "dtype": "100000000f8", "items": [1.0]},
-    "texts": {"is": "array", "dtype": "<U9999999", "items": ["a"] * 1000},
+    "strings": {"is": "array", "dtype": "<U9999999", "items": ["a"] * 1000},
     "mixture": {
         "is": "weighting",
-        "family": "GaussianMixture",
-        "configuration": {"means": [[0.0] * 100_000], "on": ["degree"]},
+        "class": "GaussianMixture",
+        "parameters": {"means": [[0.0] * 100_000], "on": ["degree"]},
+        "shorthand": {"scales": 1.0, "shear": None},
     },
-    "angles": {"is": "weighting", "family": "Polar", "configuration": {"radii": [1.0], "angles": 10**9}},
+    "angles": {
+        "is": "weighting",
+        "class": "Polar",
+        "parameters": {"radii": [1.0], "angles": 10**9, "radial_width": 1.0, "angular_width": 1.0},
+        "shorthand": {"angles": 10**9},
+    },
+    **{
+        name: {"is": "options", "class": name, "parameters": {}}
+        for name in ("Patch", "Learn", "Runtime", "Likelihood", "Gaussian", "Dirichlet", "InferenceMethod")
+    },
 }
 DTYPES = ("float16", "float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool", "complex64")
 TENSORS: dict[str, Callable[[Draw, torch.Tensor], torch.Tensor]] = {
@@ -106,23 +126,22 @@ def _one_value(draw: Draw, tensor: torch.Tensor) -> torch.Tensor:
 def _models() -> dict[str, tuple[Any, Any]]:
     """Models of each kind of domain, and two signals that they predict."""
     rng = np.random.default_rng(3)
-    fast: dict[str, Any] = {"n_inducing": 6, "progress": False, "variance": 3.0, "lengthscale": 0.4}
+    fast: dict[str, Any] = {
+        "n_inducing": 6,
+        "kernel": PatchKernel(lengthscale=0.4, variance=3.0),
+        "runtime": Runtime(progress=False),
+    }
     pictures = rng.random((12, 5, 5))
     graphs = Signals.on_graph(rng.random((12, 4, 2)), [[0, 1], [1, 2], [2, 3]])
     meshes = bases.octahedra(rng, 8)
     mixture = GaussianMixture([[0.5, 0.5], [0.9, 0.1]], on=["degree"])
+    classifier = GCGPClassifier([Polar([1], 2), "box"], patch=Patch(position=2.0), **fast)
+    regressor = GCGPRegressor(mixture, patch=Patch(bin_counts=True), **fast)
+    pipeline = make_pipeline(GeometryVectors(3, n_splines=5), GCGPClassifier(Radial([0.0, 0.5]), **fast))
     return {
-        "images": (
-            GCGPClassifier([Polar([1], 2), "box"], position=2.0, **fast).fit(pictures, ["a", "b", "c"] * 4),
-            pictures[:2],
-        ),
-        "graphs": (GCGPRegressor(mixture, bin_counts=True, **fast).fit(graphs, rng.random(12)), graphs[:2]),
-        "meshes": (
-            make_pipeline(GeometryVectors(3, n_splines=5), GCGPClassifier(Radial([0.0, 0.5]), **fast)).fit(
-                meshes, [0, 1] * 4
-            ),
-            meshes[:2],
-        ),
+        "images": (classifier.fit(pictures, ["a", "b", "c"] * 4), pictures[:2]),
+        "graphs": (regressor.fit(graphs, rng.random(12)), graphs[:2]),
+        "meshes": (pipeline.fit(meshes, [0, 1] * 4), meshes[:2]),
     }
 
 
@@ -138,7 +157,7 @@ def _contents(name: str, folder: Path) -> tuple[dict[str, Any], dict[str, torch.
 
 
 def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in nested objects and lists."""
+    """The path to every item of nested objects and lists."""
     if place:
         yield place
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -199,7 +218,7 @@ def model_files(draw: Draw, folder: Path) -> Run:
             "text", ("", "3", "x")
         )
     text = json.dumps(changed)
-    save_file(tensors, str(path), metadata | {"model": text, "digest": _digest(text, tensors)})
+    save_file(tensors, str(path), metadata | {"model": text, "digest": checksum(text, tensors)})
     if how == "bytes":
         path.write_bytes(_changed_bytes(draw, path.read_bytes()))
 
@@ -214,9 +233,9 @@ def model_files(draw: Draw, folder: Path) -> Run:
             taken, grown = time.perf_counter() - start, peak_memory() - before
             check(taken < LOAD_SECONDS, f"reading took {taken:.1f} s")
             check(grown < LOAD_GB, f"reading took {grown:.2f} GB")
+        last = model[-1] if hasattr(model, "steps") else model
+        check(last.runtime is None or last.runtime.checkpoint is None, f"runtime={last.runtime!r}")
         predict = getattr(model, "predict_proba", model.predict)
         check_finite("prediction", predict(data))
-        last = model[-1] if hasattr(model, "steps") else model
-        check(last.checkpoint is None, f"checkpoint={last.checkpoint!r}")
 
     return run

@@ -33,8 +33,8 @@ def errors_about(path: str | Path, problem: str) -> Iterator[None]:
     try:
         yield
     except READ_ERRORS as error:
-        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path}: {problem}: {reason}") from error
+        reason = f": {error}" if isinstance(error, ValueError) else f" ({type(error).__name__}: {error})"
+        raise ValueError(f"{path}: {problem}{reason}") from error
 
 
 def write_container(path: str | Path, description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

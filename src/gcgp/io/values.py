@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -115,14 +116,14 @@ def _array(where: str, description: Any) -> np.ndarray:
     dtype, items = description["dtype"], description["items"]
     if not isinstance(dtype, str) or not re.fullmatch(DTYPE_PATTERN, dtype):
         raise checks.invalid(f"{where}.dtype", dtype, "the name of a dtype of numbers or strings")
-    array = np.asarray(checks.as_nested(f"{where}.items", items))
+    array: Any = np.asarray(checks.as_nested(f"{where}.items", items), dtype=object)
     if array.size * np.dtype(dtype).itemsize > MAX_ARRAY_BYTES:
         raise checks.invalid(f"{where}.dtype", dtype, f"at most {MAX_ARRAY_BYTES} bytes in total")
-    with np.errstate(all="ignore"):
-        converted = array.astype(dtype)
-    if not np.array_equal(converted, array):
-        raise checks.invalid(f"{where}.items", items, f"values of dtype {dtype}")
-    return converted
+    with np.errstate(all="ignore"), contextlib.suppress(ValueError, TypeError, OverflowError):
+        converted: np.ndarray = array.astype(dtype)
+        if np.array_equal(converted, array):
+            return converted
+    raise checks.invalid(f"{where}.items", items, f"lists of equal lengths, of values of dtype {dtype}")
 
 
 def rebuild_labels(where: str, description: Any) -> np.ndarray:
