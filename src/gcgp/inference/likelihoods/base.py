@@ -80,4 +80,4 @@ def target_logs(probabilities: Latent, targets: Observed) -> PerSignal:
 
 def row_chunks(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The tensors in chunks of so many rows; tensors without rows are one chunk."""
-    return zip(*(tensor.split(rows) for tensor in tensors), strict=True)
+    return zip(*(tensor.contiguous().split(rows) for tensor in tensors), strict=True)
