@@ -1,4 +1,4 @@
-"""The chart of one mesh: polar coordinates round each vertex, computed once and kept on disk."""
+"""The chart of one mesh: geodesic polar coordinates around each vertex, cached on disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Int
 
-from gcgp._runtime.cache import Part, cached, is_cached
+from gcgp._numerics.segments import offsets_from_counts
+from gcgp._runtime.cache import Arrays, Part, cached, is_cached
 from gcgp._runtime.cache_file import check_layout, check_range
 from gcgp._runtime.errors import unknown_option
 from gcgp.domain.base import Chart, pairs_of
@@ -19,13 +20,11 @@ from gcgp.mesh.mesh import Mesh
 if TYPE_CHECKING:
     from gcgp.mesh.geodesics.polar import Block
 
-Arrays = dict[str, np.ndarray]
-LARGEST = float(np.finfo(np.float32).max)
-KINDS = ("geodesic", "logmap")
-STEPS_PER_OCTAVE = 8
-"""Reaches for which charts are computed; larger steps would fit more models, and take longer."""
-VERSION = 6
-"""To be raised when the same mesh and parameters give other numbers than before."""
+MESH_CHART_KINDS = ("geodesic", "logmap")
+REACHES_PER_OCTAVE = 8
+"""Reaches for which charts are computed; fewer would serve more models, but charts would take longer."""
+MESH_CHART_VERSION = 6
+"""To be raised when the result for the same mesh and parameters changes."""
 
 
 def mesh_chart(
@@ -37,13 +36,13 @@ def mesh_chart(
 ) -> Chart:
     """The chart of one mesh, cut off at `reach` (infinite: the whole mesh, V² pairs).
 
-    Known coordinates: `rho`, the geodesic distance; `theta`, the angle from a principal direction of
-    curvature; `rays:J`, the distances `[pairs, J]` from J rays that leave at equal fractions of the total
-    angle, the first along that direction (`rays:J:edge`: θ and the first ray along the longest edge).
+    Coordinates: `rho`, the geodesic distance; `theta`, the angle from a principal direction of curvature;
+    `rays:J`, the distances `[pairs, J]` from J rays that leave at equal fractions of the total angle, the
+    first in that direction (`rays:J:edge`: θ and the first ray start at the longest edge).
 
-    `kind="geodesic"` finds ρ by fast marching and carries θ along; `"logmap"` takes both from the logarithmic
-    map of potpourri3d, where that is installed and the mesh is a manifold, which takes longer. Which pairs
-    there are is decided by fast marching in either case. Vertices that are not among `rows` see nothing.
+    `kind="geodesic"` computes ρ and θ by fast marching; `"logmap"` takes both from the logarithmic map of
+    potpourri3d, which is slower, if it is installed and the mesh is a manifold. Fast marching decides in
+    either case which pairs exist. Vertices that are not in `rows` have no pairs.
     """
     arrays = cached(*_recipe(mesh, coordinates, reach, kind))
     if rounded_up(mesh, float(reach)) > reach or rows is not None:
@@ -52,21 +51,34 @@ def mesh_chart(
     return Chart(arrays["row_offsets"], arrays["neighbors"], columns)
 
 
-def chart_in_cache(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str = "geodesic") -> None:
-    """See to it that the cache has what `mesh_chart` will ask for."""
+def cache_mesh_chart(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str = "geodesic") -> None:
+    """Compute what `mesh_chart` will need, unless the cache has it."""
     parts, compute, check = _recipe(mesh, coordinates, reach, kind)
     if not is_cached(parts):
         cached(parts, compute, check)
 
 
+def rounded_up(mesh: Mesh, reach: float) -> float:
+    """The next larger of a few reaches, so that the cache serves models whose reaches differ a little.
+
+    In cross-validation they do, because reaches are derived from the training meshes.
+    """
+    unit = math.sqrt(mesh.area)
+    if not (0 < reach < math.inf and unit > 0):
+        return reach
+    # The tolerance keeps a reach that was rounded before.
+    steps = math.ceil(REACHES_PER_OCTAVE * math.log2(reach / unit) - 1e-9)
+    return max(reach, unit * 2.0 ** (steps / REACHES_PER_OCTAVE))
+
+
 def _recipe(
     mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str
 ) -> tuple[tuple[Part, ...], Callable[[], Arrays], Callable[[Arrays], None]]:
-    """What the arrays of a chart depend on, how they are computed, and how they are checked."""
+    """The inputs of a chart's arrays, the function that computes them, and the one that checks them."""
     if not reach >= 0:
         raise ValueError(f"chart of a mesh: reach={reach!r} must not be negative")
-    if kind not in KINDS:
-        raise unknown_option("chart of a mesh: kind", kind, ("auto", *KINDS))
+    if kind not in MESH_CHART_KINDS:
+        raise unknown_option("chart of a mesh: kind", kind, ("auto", *MESH_CHART_KINDS))
     rays, frame = 0, FRAMES[0]
     for name in coordinates:
         if name.startswith("rays:"):
@@ -75,66 +87,13 @@ def _recipe(
             rays, frame = _rays(name)
         elif name not in ("rho", "theta"):
             raise unknown_option("coordinate of a mesh", name, ("rho", "theta", "rays:J"))
-    turning = "theta" in coordinates or kind == "logmap"
+    with_theta = "theta" in coordinates or kind == "logmap"
     far = rounded_up(mesh, float(reach))
-    parts = (VERSION, mesh.vertices, mesh.faces, far, rays, frame, turning, kind)
     return (
-        parts,
-        lambda: _compute(mesh, far, rays, frame, turning, kind),
-        lambda arrays: _check(arrays, len(mesh.vertices), rays, turning, kind),
+        (MESH_CHART_VERSION, mesh.vertices, mesh.faces, far, rays, frame, with_theta, kind),
+        lambda: _compute(mesh, far, rays, frame, with_theta, kind),
+        lambda arrays: _check(arrays, len(mesh.vertices), rays, with_theta, kind),
     )
-
-
-def _check(arrays: Arrays, vertices: int, rays: int, turning: bool, kind: str) -> None:
-    """Raise ValueError unless the arrays can be those of a chart: compiled loops trust its indices."""
-    pairs = np.size(arrays.get("neighbors", ()))
-    layout: dict[str, tuple[type, tuple[int, ...]]] = {
-        "row_offsets": (np.int64, (vertices + 1,)),
-        "neighbors": (np.int32, (pairs,)),
-        "rho": (np.float32, (pairs,)),
-    }
-    if turning:
-        layout["theta"] = (np.float32, (pairs,))
-    if rays:
-        layout["rays"] = (np.float32, (pairs, rays))
-    if kind == "logmap":
-        layout["marched"] = (np.float32, (pairs,))
-    check_layout(arrays, layout)
-    offsets = arrays["row_offsets"]
-    if offsets[0] != 0 or offsets[-1] != pairs or (np.diff(offsets) < 0).any():
-        raise ValueError(f"row_offsets do not rise from 0 to {pairs}")
-    check_range("neighbors", arrays["neighbors"], 0, vertices - 1)
-    for name in ("rho", "rays", "marched"):
-        if name in arrays:
-            check_range(name, arrays[name], 0, LARGEST)
-    if turning and (np.abs(arrays["theta"]) > np.float32(np.pi)).any():  # NaN: no direction
-        raise ValueError("theta has values outside -π to π")
-
-
-def rounded_up(mesh: Mesh, reach: float) -> float:
-    """The next of a few reaches, so that the cache serves models whose reaches differ a little.
-
-    Those of cross-validation do: a reach follows from the training meshes.
-    """
-    unit = math.sqrt(mesh.area)
-    if not (0 < reach < math.inf and unit > 0):
-        return reach
-    # A reach that is one of the few up to rounding stays what it is.
-    steps = math.ceil(STEPS_PER_OCTAVE * math.log2(reach / unit) - 1e-9)
-    return max(reach, unit * 2.0 ** (steps / STEPS_PER_OCTAVE))
-
-
-def _cut(
-    arrays: dict[str, np.ndarray], reach: float, rows: Int[np.ndarray, "chosen"] | None
-) -> dict[str, np.ndarray]:
-    """A chart without the pairs beyond the reach, and those of other rows."""
-    kept = arrays.get("marched", arrays["rho"]) <= reach
-    if rows is not None:
-        kept &= pairs_of(rows, arrays["row_offsets"])
-    within = np.flatnonzero(kept)
-    offsets = np.searchsorted(within, arrays["row_offsets"])
-    pairs = {name: array[within] for name, array in arrays.items() if name != "row_offsets"}
-    return {"row_offsets": offsets, **pairs}
 
 
 def _rays(name: str) -> tuple[int, str]:
@@ -146,32 +105,59 @@ def _rays(name: str) -> tuple[int, str]:
     return int(count), frame
 
 
-def _compute(
-    mesh: Mesh, reach: float, rays: int, frame: str, turning: bool, kind: str
-) -> dict[str, np.ndarray]:
+def _check(arrays: Arrays, vertices: int, rays: int, with_theta: bool, kind: str) -> None:
+    """Raise ValueError unless cached arrays can be those of a chart: compiled loops rely on its indices."""
+    pairs = np.size(arrays.get("neighbors", ()))
+    layout: dict[str, tuple[type, tuple[int, ...]]] = {
+        "row_offsets": (np.int64, (vertices + 1,)),
+        "neighbors": (np.int32, (pairs,)),
+        "rho": (np.float32, (pairs,)),
+    }
+    if with_theta:
+        layout["theta"] = (np.float32, (pairs,))
+    if rays:
+        layout["rays"] = (np.float32, (pairs, rays))
+    if kind == "logmap":
+        layout["marched"] = (np.float32, (pairs,))
+    check_layout(arrays, layout)
+    offsets = arrays["row_offsets"]
+    if offsets[0] != 0 or offsets[-1] != pairs or (np.diff(offsets) < 0).any():
+        raise ValueError(f"row_offsets do not ascend from 0 to {pairs}")
+    check_range("neighbors", arrays["neighbors"], 0, vertices - 1)
+    for name in ("rho", "rays", "marched"):
+        if name in arrays:
+            check_range(name, arrays[name], 0, float(np.finfo(np.float32).max))
+    if with_theta and (np.abs(arrays["theta"]) > np.float32(np.pi)).any():  # NaN: no direction
+        raise ValueError("theta has values outside -π to π")
+
+
+def _cut(arrays: Arrays, reach: float, rows: Int[np.ndarray, "chosen"] | None) -> Arrays:
+    """A chart without the pairs beyond the reach, and without those of other rows."""
+    mask = arrays.get("marched", arrays["rho"]) <= reach
+    if rows is not None:
+        mask &= pairs_of(rows, arrays["row_offsets"])
+    within = np.flatnonzero(mask)
+    pairs = {name: array[within] for name, array in arrays.items() if name != "row_offsets"}
+    return {"row_offsets": np.searchsorted(within, arrays["row_offsets"]), **pairs}
+
+
+def _compute(mesh: Mesh, reach: float, rays: int, frame: str, with_theta: bool, kind: str) -> Arrays:
     from gcgp.mesh.geodesics.polar import blocks
     from gcgp.mesh.geodesics.rays import first_directions
 
-    surface = mesh.surface
-    first = first_directions(surface, frame == "curvature")
-    parts = blocks(surface, range(len(mesh.vertices)), reach, rays, turning, first)
-    counts, neighbors, rho, theta, distances = _side_by_side(parts)
-    arrays = {
-        "row_offsets": np.concatenate([[0], np.cumsum(counts)]),
-        "neighbors": neighbors,
-        "rho": rho,
-    }
-    if turning:
+    first = first_directions(mesh.surface, frame == "curvature")
+    parts = blocks(mesh.surface, range(len(mesh.vertices)), reach, rays, with_theta, first)
+    counts, neighbors, rho, theta, distances = _concatenated(parts)
+    arrays = {"row_offsets": offsets_from_counts(counts), "neighbors": neighbors, "rho": rho}
+    if with_theta:
         arrays["theta"] = theta
     if rays:
         arrays["rays"] = distances
-    if kind == "logmap":
-        arrays |= {"marched": rho, **_logarithmic(mesh, arrays)}
-    return arrays
+    return arrays | {"marched": rho, **_log_map(mesh, arrays)} if kind == "logmap" else arrays
 
 
-def _side_by_side(blocks: Iterator[Block]) -> list[np.ndarray]:
-    """The arrays of all blocks, one after the other; they grow in place, as together they may be large."""
+def _concatenated(blocks: Iterator[Block]) -> list[np.ndarray]:
+    """The arrays of all blocks; they grow in place to limit the peak of memory."""
     wholes = [np.array(part) for part in next(blocks)]
     for block in blocks:
         for whole, part in zip(wholes, block, strict=True):
@@ -181,10 +167,10 @@ def _side_by_side(blocks: Iterator[Block]) -> list[np.ndarray]:
     return wholes
 
 
-def _logarithmic(mesh: Mesh, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """ρ and θ by the logarithmic map of potpourri3d; nothing where it is missing or refuses the mesh.
+def _log_map(mesh: Mesh, marched: Arrays) -> Arrays:
+    """ρ and θ by the logarithmic map of potpourri3d; empty if it is not installed or rejects the mesh.
 
-    Its angles are turned so that, on average over the neighbors of a vertex, they are those of `own`.
+    Its angles are rotated to agree with the marched ones on average over the neighbors of each vertex.
     """
     report = mesh.report()
     if report.components > 1 or report.isolated_vertices or report.degenerate_faces:
@@ -196,13 +182,13 @@ def _logarithmic(mesh: Mesh, own: dict[str, np.ndarray]) -> dict[str, np.ndarray
     except (ImportError, RuntimeError, ValueError):
         return {}
     tables = mesh.surface.tables
-    rho, theta = own["rho"].copy(), own["theta"].copy()
+    rho, theta = marched["rho"].copy(), marched["theta"].copy()
     for v in range(len(mesh.vertices)):
-        row = slice(own["row_offsets"][v], own["row_offsets"][v + 1])
-        neighbors = own["neighbors"][row]
+        row = slice(marched["row_offsets"][v], marched["row_offsets"][v + 1])
+        neighbors = marched["neighbors"][row]
         try:
             plane = np.asarray(solver.compute_log_map(v, strategy="AffineLocal"))[neighbors]
-        except RuntimeError:  # its equations overflow, as with sides of very different lengths
+        except RuntimeError:  # its equations overflow, for example if edges have very different lengths
             return {}
         if not np.isfinite(plane).all():
             continue
@@ -212,6 +198,6 @@ def _logarithmic(mesh: Mesh, own: dict[str, np.ndarray]) -> dict[str, np.ndarray
         angle += np.angle(np.exp(1j * turn[np.isfinite(turn)]).sum())
         rho[row] = np.linalg.norm(plane, axis=1)
         theta[row] = np.remainder(angle + np.pi, 2 * np.pi) - np.pi
-        itself = row.start + np.flatnonzero(neighbors == v)
-        rho[itself], theta[itself] = 0.0, np.nan
+        center = row.start + np.flatnonzero(neighbors == v)
+        rho[center], theta[center] = 0.0, np.nan
     return {"rho": rho, "theta": theta}

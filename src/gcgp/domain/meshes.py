@@ -1,9 +1,9 @@
-"""Meshes as domains of signals, with geodesic charts of their vertices."""
+"""Meshes as domains of signals, with geodesic charts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -11,19 +11,19 @@ import numpy as np
 from jaxtyping import Float, Int
 from joblib import Parallel, delayed
 
+from gcgp._numerics.segments import join_offsets, offsets_from_counts
 from gcgp._runtime.cache import cache_folder
-from gcgp.domain.base import Chart, Domains
-from gcgp.domain.graphs import join_offsets
-from gcgp.domain.mesh_charts import KINDS, chart_in_cache, mesh_chart
+from gcgp.domain.base import Chart, Domains, chart_kind
+from gcgp.domain.mesh_charts import MESH_CHART_KINDS, cache_mesh_chart, mesh_chart
 from gcgp.mesh.mesh import Mesh
 
-REACH_OF_ROOT_AREA = 0.15
-"""Outermost default radius, relative to the square root of the area."""
+MAX_RELATIVE_RADIUS = 0.15
+"""Largest default radius, relative to the square root of the area."""
 
 
 @dataclass(frozen=True, eq=False)
 class Meshes(Domains):
-    """A collection of meshes. Where a vertex lies in space is no coordinate of it: poses change that."""
+    """A collection of meshes. Positions in space are not used, because they change with the pose."""
 
     meshes: tuple[Mesh, ...]
 
@@ -34,7 +34,7 @@ class Meshes(Domains):
     @property
     def chart_kinds(self) -> tuple[str, ...]:
         """Fast marching, or the logarithmic map."""
-        return KINDS
+        return MESH_CHART_KINDS
 
     def __len__(self) -> int:
         return len(self.meshes)
@@ -44,38 +44,34 @@ class Meshes(Domains):
 
     @property
     def vertex_counts(self) -> Int[np.ndarray, "domains"]:
-        """Vertices of each mesh."""
+        """Number of vertices of each mesh."""
         return np.array([len(mesh.vertices) for mesh in self.meshes], dtype=np.int64)
 
     @property
     def measure(self) -> Float[np.ndarray, "total_vertices"]:
-        """Area of the surface round each vertex."""
+        """Surface area around each vertex."""
         return np.concatenate([mesh.vertex_areas for mesh in self.meshes])
 
     def take(self, indices: Int[np.ndarray, "chosen"]) -> Meshes:
         """The chosen meshes, in that order."""
-        return Meshes(tuple(self.meshes[i] for i in indices))
+        return replace(self, meshes=tuple(self.meshes[i] for i in indices))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Meshes]) -> tuple[Meshes, list[Int[np.ndarray, "_"]]]:
         """All meshes of all parts, one after the other."""
-        bounds = np.cumsum([0, *(len(part) for part in parts)])
+        bounds = offsets_from_counts([len(part) for part in parts])
         whole = cls(tuple(mesh for part in parts for mesh in part.meshes))
         return whole, [np.arange(a, b) for a, b in pairwise(bounds)]
 
     def spacing(self) -> float:
-        """Median length of an edge, over at most a hundred of the meshes."""
-        lengths = []
-        for mesh in self.meshes[:100]:
-            ends = mesh.vertices[mesh.edges]
-            lengths.append(np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1))
-        every = np.concatenate(lengths)
-        every = every[every > 0]
-        return float(np.median(every)) if len(every) else 1.0
+        """Median edge length of the first hundred meshes."""
+        ends = np.concatenate([mesh.vertices[mesh.edges] for mesh in self.meshes[:100]])
+        lengths = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+        return float(np.median(lengths[lengths > 0])) if lengths.any() else 1.0
 
     def default_radii(self, count: int | None = None) -> tuple[list[float], float]:
         """Equally spaced radii up to 0.15 of the square root of the area, at any mesh resolution."""
-        outer = REACH_OF_ROOT_AREA * float(np.median([mesh.area for mesh in self.meshes])) ** 0.5
+        outer = MAX_RELATIVE_RADIUS * float(np.median([mesh.area for mesh in self.meshes])) ** 0.5
         radii = np.linspace(outer / (count or 4), outer, count or 4)
         return radii.tolist(), 0.75 * float(radii[0])
 
@@ -84,15 +80,15 @@ class Meshes(Domains):
         return [array for mesh in self.meshes for array in (mesh.vertices, mesh.faces)]
 
     def prepare(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> None:
-        """Compute charts in advance, by as many workers as `joblib.parallel_config` allows, into the cache.
+        """Compute charts in advance with the workers of `joblib.parallel_config`, and cache them.
 
-        Nothing is done where it allows one, or where the cache is off: then `chart` computes them.
+        With one worker or without a cache nothing is done, and `chart` computes them.
         """
         workers = Parallel()
         if workers.n_jobs == 1 or len(self) < 2 or cache_folder() is None:
             return
-        named = KINDS[0] if kind == "auto" else kind
-        workers(delayed(chart_in_cache)(mesh, tuple(coordinates), reach, named) for mesh in self.meshes)
+        kind = chart_kind(self, kind)
+        workers(delayed(cache_mesh_chart)(mesh, tuple(coordinates), reach, kind) for mesh in self.meshes)
 
     def chart(
         self,
@@ -101,18 +97,18 @@ class Meshes(Domains):
         kind: str = "auto",
         rows: Int[np.ndarray, "chosen"] | None = None,
     ) -> Chart:
-        """All pairs within geodesic distance `reach`; see `charts.mesh_chart` for kinds and coordinates.
+        """All pairs within geodesic distance `reach`; see `mesh_chart` for kinds and coordinates.
 
-        Given `rows`, in rising order, only these vertices of all meshes have pairs.
+        Given `rows`, ascending, only these vertices of all meshes have pairs.
         """
-        named = KINDS[0] if kind == "auto" else kind
+        kind = chart_kind(self, kind)
         parts: Sequence[np.ndarray | None] = [None] * len(self)
         if rows is not None:
-            starts = np.concatenate([[0], np.cumsum(self.vertex_counts)])
+            starts = offsets_from_counts(self.vertex_counts)
             cuts = np.searchsorted(rows, starts)
             parts = [rows[a:b] - start for (a, b), start in zip(pairwise(cuts), starts[:-1], strict=True)]
         charts = [
-            mesh_chart(mesh, coordinates, reach, named, part)
+            mesh_chart(mesh, coordinates, reach, kind, part)
             for mesh, part in zip(self.meshes, parts, strict=True)
         ]
         if len(charts) == 1:
