@@ -2,8 +2,8 @@
 
     python -m benchmarks.diagonal --json FILE
 
-The plain double sum computes the matrix of squared distances between the patches of a signal, exponentiates and
-sums it. Errors are relative to the double sum in float64.
+The plain double sum is the sum of exp(−½ d²) over the matrix of distances d between the patches of a signal.
+Errors are relative to the double sum in float64.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def example_kernel(name: str) -> Kernel:
     raise ValueError(name)
 
 
-FUSED_KERNELS = (
+DISTANCE_KERNELS = (
     "rbf",
     "rbf ard",
     "matern12",
@@ -92,7 +92,7 @@ GENERIC_KERNELS = (
     "sum",
     "linear",
 )
-KERNELS = FUSED_KERNELS + GENERIC_KERNELS
+KERNELS = DISTANCE_KERNELS + GENERIC_KERNELS
 
 
 def ragged_patches(

@@ -18,7 +18,7 @@ def svgp_reference(
     count = len(images)
     labels = rng.integers(classes, size=count)
     windows = sliding_window_view(images, (side, side), axis=(1, 2)).reshape(count, -1, side**2)
-    every = np.unique(windows.reshape(-1, side**2), axis=0)
+    distinct = np.unique(windows.reshape(-1, side**2), axis=0)
     factors = np.tril(0.2 * rng.standard_normal((classes, inducing, inducing)))
     factors[:, range(inducing), range(inducing)] = rng.uniform(0.3, 0.9, (classes, inducing))
     fields = {
@@ -28,7 +28,7 @@ def svgp_reference(
         "lengthscale": np.array(lengthscale),
         "variance": np.array(2.3 * scale),
         "noise_variance": np.array(0.3),
-        "inducing_patches": every[rng.permutation(len(every))[:inducing]],
+        "inducing_patches": distinct[rng.permutation(len(distinct))[:inducing]],
         "q_mu": rng.standard_normal((inducing, classes)),
         "q_sqrt": factors,
         "patch_weights": rng.uniform(0.2, 1.8, windows.shape[1]),
@@ -36,11 +36,13 @@ def svgp_reference(
         "num_data": np.array(num_data),
     }
     for prefix, weights in (("", np.ones(windows.shape[1])), ("weighted_", fields["patch_weights"])):
-        fields |= {prefix + name: value for name, value in _figures(fields, windows, weights).items()}
+        fields |= {
+            prefix + name: value for name, value in _reference_values(fields, windows, weights).items()
+        }
     return fields
 
 
-def _figures(fields, windows, weights):
+def _reference_values(fields, windows, weights):
     variance, lengthscale = float(fields["variance"]), float(fields["lengthscale"])
     noise, points = float(fields["noise_variance"]), fields["inducing_patches"]
 
@@ -50,7 +52,7 @@ def _figures(fields, windows, weights):
 
     mean = weights / len(weights)
     kuu = kernel(points, points)
-    kuf = np.stack([kernel(points, own) @ mean for own in windows], axis=1)
+    kuf = np.stack([kernel(points, patches) @ mean for patches in windows], axis=1)
     kff = np.array([[mean @ kernel(a, b) @ mean for b in windows] for a in windows])
     root = np.linalg.cholesky(kuu + float(fields["jitter"]) * np.eye(len(points)))
     phi = np.linalg.solve(root, kuf).T
@@ -60,7 +62,7 @@ def _figures(fields, windows, weights):
     bound = multivariate_normal.logpdf(targets, np.zeros(len(phi)), covariance) - residual.sum() / (2 * noise)
     precision = phi.T @ phi + noise * np.eye(len(points))
     solved = np.linalg.solve(precision, phi.T)
-    figures = {
+    values = {
         "Kuu": kuu,
         "Kuf": kuf,
         "Kff": kff,
@@ -72,7 +74,7 @@ def _figures(fields, windows, weights):
     for name, latents in (("gaussian", 1), ("robustmax", fields["q_mu"].shape[1])):
         mu, sqrt = fields["q_mu"][:, :latents], fields["q_sqrt"][:latents]
         f_mean = phi @ mu
-        f_var = residual[:, None] + np.stack([((phi @ own) ** 2).sum(axis=1) for own in sqrt], axis=1)
+        f_var = residual[:, None] + np.stack([((phi @ factor) ** 2).sum(axis=1) for factor in sqrt], axis=1)
         logs = 2 * np.log(np.diagonal(sqrt, axis1=1, axis2=2)).sum()
         kl = 0.5 * ((mu**2).sum() + (sqrt**2).sum() - mu.size - logs)
         if name == "gaussian":
@@ -80,13 +82,13 @@ def _figures(fields, windows, weights):
         else:
             fit = _robust_max(f_mean, f_var, fields["labels"])
         scale = float(fields["num_data"]) / len(phi)
-        figures |= {
+        values |= {
             f"{name}_f_mean": f_mean,
             f"{name}_f_var": f_var,
             f"{name}_kl": np.array(kl),
             f"{name}_elbo": np.array(scale * fit.sum() - kl),
         }
-    return figures
+    return values
 
 
 def _robust_max(mean, variance, labels):

@@ -1,4 +1,4 @@
-"""Base kernels: their names, their fused forms, and the accuracy of distances."""
+"""Base kernels: names, forms as functions of distance, and the accuracy of distances."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from gcgp.kernel.base import (
     set_lengthscales,
     squared_distances,
 )
-from slow_reference import FUSED_KERNELS, GENERIC_KERNELS, KERNELS, example_kernel, pair_value
+from slow_reference import DISTANCE_KERNELS, GENERIC_KERNELS, KERNELS, example_kernel, pair_value
 
 
 def points(count, seed=0, dim=3):
@@ -49,21 +49,21 @@ def test_prior_variance_is_the_diagonal(name):
     torch.testing.assert_close(prior_variance(kernel, x), expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", FUSED_KERNELS)
-def test_distances_have_a_fused_form(name):
+@pytest.mark.parametrize("name", DISTANCE_KERNELS)
+def test_distances_have_a_distance_form(name):
     assert distance_form(example_kernel(name)) is not None
 
 
 @pytest.mark.parametrize("name", GENERIC_KERNELS)
-def test_other_kernels_have_no_fused_form(name):
+def test_other_kernels_have_no_distance_form(name):
     assert distance_form(example_kernel(name)) is None
 
 
-def test_a_subclass_and_a_batch_of_kernels_have_no_fused_form():
-    class Own(RBFKernel):
+def test_a_subclass_and_a_batch_of_kernels_have_no_distance_form():
+    class Subclass(RBFKernel):
         pass
 
-    assert distance_form(Own()) is None
+    assert distance_form(Subclass()) is None
     assert distance_form(RBFKernel(batch_shape=torch.Size([2]))) is None
     assert distance_form(ScaleKernel(RBFKernel(), batch_shape=torch.Size([2]))) is None
 
@@ -79,7 +79,7 @@ def test_squared_distances_are_never_negative_and_accurate_far_from_the_origin()
 @pytest.mark.parametrize(
     ("name", "nu"), [("matern12", 0.5), ("matern32", 1.5), ("matern52", 2.5), ("rbf", None)]
 )
-def test_named_kernels_have_a_lengthscale_a_column(name, nu):
+def test_named_kernels_have_one_lengthscale_per_column(name, nu):
     kernel = base_kernel(name, {"bins": slice(0, 4), "bin_counts": slice(4, 6)})
     assert type(kernel) is (RBFKernel if nu is None else MaternKernel)
     assert getattr(kernel, "nu", None) == nu
@@ -87,20 +87,20 @@ def test_named_kernels_have_a_lengthscale_a_column(name, nu):
 
 
 @pytest.mark.parametrize("name", ["matern12", "matern32", "matern52"])
-def test_location_is_an_rbf_factor(name):
+def test_position_is_an_rbf_factor(name):
     kernel = base_kernel(name, {"bins": slice(0, 2), "position": slice(2, 4)}).double()
     lengthscales = torch.tensor([0.5, 0.7, 1.1, 2.0], dtype=torch.float64)
     set_lengthscales(kernel, lengthscales)
     bins = MaternKernel(nu=int(name[-2]) / 2, ard_num_dims=2).double()
-    place = RBFKernel(ard_num_dims=2).double()
-    bins.lengthscale, place.lengthscale = lengthscales[:2], lengthscales[2:]
+    position = RBFKernel(ard_num_dims=2).double()
+    bins.lengthscale, position.lengthscale = lengthscales[:2], lengthscales[2:]
     x, y = points(4, dim=4), points(3, seed=1, dim=4)
-    expected = evaluate(bins, x[:, :2], y[:, :2]) * evaluate(place, x[:, 2:], y[:, 2:])
+    expected = evaluate(bins, x[:, :2], y[:, :2]) * evaluate(position, x[:, 2:], y[:, 2:])
     assert isinstance(kernel, ProductKernel)
     torch.testing.assert_close(evaluate(kernel, x, y), expected, rtol=1e-7, atol=1e-7)
 
 
-def test_location_of_the_rbf_is_a_column_like_any_other():
+def test_position_of_the_rbf_is_a_column_like_any_other():
     kernel = base_kernel("rbf", {"bins": slice(0, 2), "position": slice(2, 4)}).double()
     lengthscales = torch.tensor([0.5, 0.7, 1.1, 2.0], dtype=torch.float64)
     set_lengthscales(kernel, lengthscales)

@@ -14,7 +14,7 @@ from slow_reference import KERNELS, example_kernel, loop_kff, loop_kfu, ragged_p
 
 
 def plain_patches(counts, seed=0):
-    """Patches as a convolution leaves them: each counts once."""
+    """Patches with multiplicity 1, as a convolution returns them."""
     patches = ragged_patches(counts, seed=seed)
     ones = torch.ones(len(patches.values), dtype=torch.float64)
     return Patches(patches.values, ones, patches.offsets, patches.vertices)
@@ -48,18 +48,18 @@ def test_mean_divides_by_the_number_of_patches():
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "mean"])
-def test_vertex_weights_multiply_patches_by_their_place(aggregate):
+def test_vertex_weights_multiply_the_patches_of_each_signal(aggregate):
     weights = torch.tensor([0.5, -1.5, 2.0], dtype=torch.float64)
     kernel = ConvolutionalKernel(example_kernel("rbf"), aggregate, weights)
     patches, inducing = plain_patches([3, 3]), plain_patches([4], seed=1).values
     factor = weights if aggregate == "sum" else weights / 3
-    on_cpu = Patches(patches.values, factor.repeat(2), patches.offsets, patches.vertices)
+    expected = Patches(patches.values, factor.repeat(2), patches.offsets, patches.vertices)
     weighted = kernel.weighted(patches)
-    same(kernel.kfu(weighted, inducing), loop_kfu(kernel.base, on_cpu, inducing))
-    same(kernel.kff_diagonal(weighted), loop_kff(kernel.base, on_cpu, on_cpu).diagonal())
+    same(kernel.kfu(weighted, inducing), loop_kfu(kernel.base, expected, inducing))
+    same(kernel.kff_diagonal(weighted), loop_kff(kernel.base, expected, expected).diagonal())
 
 
-def test_vertex_weights_multiply_what_patches_already_count():
+def test_vertex_weights_multiply_given_multiplicities():
     weights = torch.tensor([0.5, -1.5, 2.0], dtype=torch.float64)
     patches = ragged_patches([3, 3])
     weighted = ConvolutionalKernel(example_kernel("rbf"), vertex_weights=weights).weighted(patches)
@@ -79,10 +79,10 @@ def test_vertex_weights_are_learnable():
     assert torch.autograd.gradcheck(of_weights, (kernel.get_parameter("vertex_weights"),))
 
 
-@pytest.mark.parametrize(("counts", "signal", "found"), [([3, 3, 2], 2, 2), ([4, 3, 3], 0, 4)])
-def test_vertex_weights_of_the_wrong_length_name_the_signal(counts, signal, found):
+@pytest.mark.parametrize(("counts", "signal", "patches"), [([3, 3, 2], 2, 2), ([4, 3, 3], 0, 4)])
+def test_vertex_weights_of_the_wrong_length_name_the_signal(counts, signal, patches):
     kernel = ConvolutionalKernel(RBFKernel(), vertex_weights=torch.ones(3))
-    with pytest.raises(ValueError, match=f"signal {signal}: {found} patches for 3 vertex_weights"):
+    with pytest.raises(ValueError, match=f"signal {signal}: {patches} patches for 3 vertex_weights"):
         kernel.weighted(plain_patches(counts))
 
 
@@ -103,7 +103,7 @@ def test_kuu_is_symmetric_and_positive_semidefinite(name, inducing):
     assert float(torch.linalg.eigvalsh(kuu).min()) > -1e-6 * size
 
 
-def test_kernel_in_double_precision_keeps_its_numbers():
+def test_conversion_to_float64_keeps_vertex_weights():
     weights = torch.tensor([0.25, 2.0])
     kernel = ConvolutionalKernel(RBFKernel(), vertex_weights=weights).double()
     weighted = kernel.weighted(plain_patches([2]))

@@ -1,4 +1,4 @@
-"""Choosing inducing patches."""
+"""Selection of inducing patches."""
 
 import numpy as np
 import pytest
@@ -49,6 +49,13 @@ def test_same_seed_gives_the_same_rows(method):
     assert torch.equal(first, choose(candidates, 6, method, random_state=generator))
 
 
+@EVERY_METHOD
+def test_the_order_of_candidates_does_not_matter(method):
+    candidates = candidates_with_repeats()
+    shuffled = candidates[torch.randperm(len(candidates), generator=torch.Generator().manual_seed(1))]
+    assert torch.equal(choose(candidates, 6, method), choose(shuffled, 6, method))
+
+
 @pytest.mark.parametrize("method", ["random", "k-means++"])
 def test_another_seed_gives_other_rows(method):
     candidates = candidates_with_repeats()
@@ -57,14 +64,14 @@ def test_another_seed_gives_other_rows(method):
 
 
 @EVERY_METHOD
-def test_candidates_that_are_all_the_same_give_one(method):
+def test_equal_candidates_give_one_row(method):
     candidates = torch.full((9, 3), 0.1, dtype=torch.float64)
     assert torch.equal(choose(candidates, 4, method), candidates[:1])
 
 
 @EVERY_METHOD
-def test_candidates_a_rounding_apart_are_the_same(method):
-    """Else which are chosen would hang on rounding, and so on the machine and its number of threads."""
+def test_candidates_equal_up_to_rounding_are_duplicates(method):
+    """Otherwise the selection would depend on the machine and its number of threads."""
     candidates = 1000 + torch.arange(5, dtype=torch.float64)[:, None] * 1e-12
     assert len(torch.unique(candidates)) > 2
     assert len(choose(candidates, 5, method)) == 1
@@ -73,12 +80,12 @@ def test_candidates_a_rounding_apart_are_the_same(method):
 
 
 @EVERY_METHOD
-def test_candidates_that_need_a_gradient_are_taken_as_numbers(method):
+def test_gradients_of_candidates_are_ignored(method):
     candidates = candidates_with_repeats().requires_grad_()
     assert not choose(candidates, 4, method).requires_grad
 
 
-def test_random_draws_every_candidate_equally_often():
+def test_random_draws_are_uniform():
     candidates = torch.arange(6, dtype=torch.float64)[:, None]
     drawn = torch.cat([choose(candidates, 2, "random", random_state=seed) for seed in range(600)])
     counts = torch.bincount(drawn[:, 0].long(), minlength=6)
@@ -118,7 +125,7 @@ def test_k_means_measures_distance_in_scaled_columns():
 
 
 def naive_greedy(points, count, kernel, chosen=()):
-    """Conditional variances from scratch in every round."""
+    """Conditional variances computed from scratch in each step."""
     chosen = [*chosen]
     while len(chosen) < count:
         prior = evaluate(kernel, points, points)
@@ -145,7 +152,7 @@ def test_greedy_takes_the_largest_conditional_variance(name):
 
 
 def test_greedy_with_a_kernel_of_low_rank_still_gives_distinct_rows():
-    """A linear kernel on three columns is explained by three patches; the others follow as they come."""
+    """Three patches explain a linear kernel on three columns; the rest are taken in any order."""
     points = candidates_with_repeats()
     chosen = choose(points, 10, "greedy", kernel=example_kernel("linear"))
     with torch.no_grad():
@@ -154,7 +161,7 @@ def test_greedy_with_a_kernel_of_low_rank_still_gives_distinct_rows():
     assert torch.equal(chosen[:3], expected)
 
 
-def test_greedy_does_not_depend_on_the_size_of_the_kernel():
+def test_greedy_does_not_depend_on_the_scale_of_the_kernel():
     kernel = example_kernel("scaled rbf")
     points = candidates_with_repeats()
     usual = choose(points, 6, "greedy", kernel=kernel)

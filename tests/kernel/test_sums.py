@@ -1,4 +1,4 @@
-"""Sums over patches against double loops, in every path."""
+"""Sums over patches compared with double loops, for each implementation."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from slow_reference import KERNELS, example_kernel, loop_kff, loop_kfu, ragged_p
 
 COUNTS = [3, 0, 1, 4]
 """Patches of each signal."""
-MODES = pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad], ids=["fused", "gradient"])
+MODES = pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad], ids=["no gradient", "gradient"])
 EVERY_KERNEL = pytest.mark.parametrize("name", KERNELS)
 FEW_KERNELS = pytest.mark.parametrize("name", ["scaled rbf", "matern32", "rational quadratic"])
 
@@ -51,7 +51,7 @@ def test_kff_is_the_double_loop_over_patches(name, mode):
 
 
 @MODES
-def test_kff_with_a_signal_of_no_patches_on_the_right_is_zero_there(mode):
+def test_kff_of_a_signal_without_patches_is_zero(mode):
     patches = ragged_patches(COUNTS)
     with mode():
         actual = sums.kff(example_kernel("rbf"), patches, patches)
@@ -237,8 +237,8 @@ def unchanged(kernel, patches, other):
 
 
 @pytest.mark.parametrize("name", ["matern32", "scaled rbf"])
-def test_gradient_of_multiplicities_alone(name, monkeypatch):
-    """Weights of vertices are learned while the kernel stays as it is."""
+def test_gradient_of_multiplicities_only(name, monkeypatch):
+    """Vertex weights are learned with a fixed kernel."""
     monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 8)
     monkeypatch.setattr(blocks, "BLOCK_ELEMENTS_WITH_GRADIENT", 8)
     kernel = example_kernel(name).requires_grad_(False)
