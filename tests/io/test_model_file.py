@@ -100,7 +100,7 @@ def assert_same_after_reload(model, X, path):
         {"inference": "natural-gradient", "likelihood": RobustMax(0.01)},
         {"random_state": np.random.RandomState(0)},
     ],
-    ids=str,
+    ids=lambda options: "-".join(options),
 )
 def test_a_loaded_model_predicts_bit_for_bit_the_same(options, path):
     model = GCGPClassifier(**(FAST | options)).fit(IMAGES, LABELS)

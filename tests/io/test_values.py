@@ -136,7 +136,9 @@ def test_options_inside_options_have_a_limit():
 
 
 @pytest.mark.parametrize(
-    "value", [{"a": 1}, object(), np.array([1j]), np.array(["2020-01-01"], dtype="M8[D]"), {1}], ids=repr
+    "value",
+    [{"a": 1}, object(), np.array([1j]), np.array(["2020-01-01"], dtype="M8[D]"), {1}],
+    ids=lambda value: type(value).__name__,
 )
 def test_values_that_cannot_be_written(value):
     with pytest.raises(ValueError, match=r"^name=.* cannot be written to a model file"):

@@ -33,8 +33,7 @@ from gcgp.selection.weightings import WEIGHTINGS
 from gcgp.weighting import Weighting
 
 ESTIMATORS: dict[str, type[ConvolutionalGP]] = {
-    "GCGPClassifier": GCGPClassifier,
-    "GCGPRegressor": GCGPRegressor,
+    kind.__name__: kind for kind in (GCGPClassifier, GCGPRegressor)
 }
 MAX_PIPELINE_STEPS = 16
 MAX_TERMS = 64
@@ -42,8 +41,7 @@ MAX_CONSTANT = 1e100
 MAX_DESCRIPTOR = 1e100
 MAX_MEAN_IN_DEVIATIONS = 1e17
 """Mean of a channel of a descriptor, in standard deviations: its square must be finite in float32."""
-DESCRIPTOR_LIMITS = {
-    **dict.fromkeys(("n_vectors", "n_times", "n_energies")),
+DESCRIPTOR_LIMITS = dict.fromkeys(("n_vectors", "n_times", "n_energies")) | {
     "n_splines": 2_000,
     "eigenpairs": 10**5,
 }
@@ -133,7 +131,7 @@ def _rebuild(description: Any, tensors: dict[str, Tensor]) -> Any:
         return models[0]
     reserved = {"", "steps", "memory", "verbose", "transform_input"}
     for i, name in enumerate(checks.as_list("names", names, count, count)):
-        if name in reserved.union(names[:i]) or "__" in checks.as_string(f"names[{i}]", name):
+        if "__" in checks.as_string(f"names[{i}]", name) or name in reserved.union(names[:i]):
             raise checks.invalid(f"names[{i}]", name, "a unique name without '__'")
     return Pipeline(list(zip(names, models, strict=True)))
 
@@ -186,7 +184,8 @@ def _rebuild_estimator(where: str, description: Any, tensors: dict[str, Tensor])
     latents, expected = model.posterior_.weights.shape[1], len(getattr(model, "classes_", [0]))
     if latents != expected:
         raise ValueError(f"{where}: {latents} latent functions, expected {expected}")
-    terms.check_likelihood(f"{where}.fitted.likelihood_", model.likelihood_, model.task, latents)
+    likelihood = getattr(model, "likelihood_", None)
+    terms.check_likelihood(f"{where}.fitted.likelihood_", likelihood, model.task, latents)
     return model
 
 

@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from gcgp.io.checks import (
-    Check,
-    as_flag,
-    as_integer,
-    as_list,
-    as_nested,
-    as_number,
-    as_numbers,
-    as_object,
-    as_string,
-)
+from gcgp.io import checks
 from gcgp.io.classes import argument_names, describe_object, find_class
 from gcgp.io.tensors import load_state
 from gcgp.weighting import Weighting
@@ -28,13 +18,13 @@ MAX_WEIGHTING_SIZE = 4096
 
 
 def _strings(where: str, value: Any) -> list[str]:
-    return [as_string(f"{where}[{i}]", item) for i, item in enumerate(as_list(where, value, 1))]
+    return [checks.as_string(f"{where}[{i}]", item) for i, item in enumerate(checks.as_list(where, value, 1))]
 
 
-CHECKS_BY_TYPE: dict[type, Check] = {
-    int: partial(as_integer, least=1, most=MAX_WEIGHTING_SIZE),
-    bool: as_flag,
-    str: as_string,
+CHECKS_BY_TYPE: dict[type, checks.Check] = {
+    int: partial(checks.as_integer, least=1, most=MAX_WEIGHTING_SIZE),
+    bool: checks.as_flag,
+    str: checks.as_string,
     list: _strings,
 }
 
@@ -54,25 +44,25 @@ def rebuild_weighting(where: str, description: Any, state: Mapping[str, Tensor] 
     Arguments are checked first, against the state or the types that the family declares, so that nothing
     larger than the description is built.
     """
-    as_object(where, description, ("class", "parameters", "shorthand"), ("defined_in",))
+    checks.as_object(where, description, ("class", "parameters", "shorthand"), ("defined_in",))
     family = find_class(where, description, Weighting)
     types, names = family.argument_types, argument_names(family)
     numerical = [name for name in names if isinstance(types.get(name), int)]
-    parameters = as_object(f"{where}.parameters", description["parameters"], numerical, names)
+    parameters = checks.as_object(f"{where}.parameters", description["parameters"], numerical, names)
     for name, value in parameters.items():
         field, kind = f"{where}.parameters.{name}", types.get(name, object)
         stored = None if state is None else state.get(f"raw_{name}")
         if stored is not None:
-            as_numbers(field, value, stored.shape)
+            checks.as_numbers(field, value, stored.shape)
         elif isinstance(kind, int):
-            as_numbers(field, value, (None,) * kind)
+            checks.as_numbers(field, value, (None,) * kind)
         else:
-            CHECKS_BY_TYPE.get(kind, as_nested)(field, value)
+            CHECKS_BY_TYPE.get(kind, checks.as_nested)(field, value)
     weighting = family(**parameters)
-    weighting._shorthand = as_object(f"{where}.shorthand", description["shorthand"], (), names)
+    weighting._shorthand = checks.as_object(f"{where}.shorthand", description["shorthand"], (), names)
     for name, value in weighting._shorthand.items():
         if value is not None:
-            check = CHECKS_BY_TYPE[int] if isinstance(value, int) else as_number
+            check = CHECKS_BY_TYPE[int] if isinstance(value, int) else checks.as_number
             check(f"{where}.shorthand.{name}", value)
     if state is None:
         return weighting
