@@ -17,7 +17,7 @@ from gcgp._runtime.errors import unknown_option
 from gcgp.kernel.rotation_average import RotationAverage
 
 KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52")
-MAX_COORDINATE = {torch.float32: 1e17, torch.float64: 1e150}
+MAX_SCALED_COORDINATE = {torch.float32: 1e17, torch.float64: 1e150}
 """Limit of coordinates in lengthscales, so that sums of their squares are finite."""
 
 
@@ -222,7 +222,7 @@ def _function_of_distance(kernel: Kernel, x: Tensor, y: Tensor, exact: bool) -> 
 
 def limited(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Coordinates in lengthscales, clipped so that their squares can be summed."""
-    return x.clamp(-MAX_COORDINATE[x.dtype], MAX_COORDINATE[x.dtype])
+    return x.clamp(-MAX_SCALED_COORDINATE[x.dtype], MAX_SCALED_COORDINATE[x.dtype])
 
 
 def squared_distances(

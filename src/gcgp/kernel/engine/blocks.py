@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from gcgp._runtime.threads import parallel_map, scratch, shares
-from gcgp.kernel.base import MAX_COORDINATE, distance_form, evaluate
+from gcgp.kernel.base import MAX_SCALED_COORDINATE, distance_form, evaluate
 from gcgp.patches import Patches
 
 BLOCK_ELEMENTS = 1 << 18
@@ -60,7 +60,7 @@ def scaled(
     rows = x.new_ones(len(x), dim + 2)
     z = rows[:, :dim]
     torch.sub(x, center.detach().to(x), out=z)
-    z.div_(lengthscale.detach()).clamp_(-MAX_COORDINATE[x.dtype], MAX_COORDINATE[x.dtype])
+    z.div_(lengthscale.detach()).clamp_(-MAX_SCALED_COORDINATE[x.dtype], MAX_SCALED_COORDINATE[x.dtype])
     torch.mul(torch.linalg.vecdot(z, z), -0.5, out=rows[:, dim + 1])
     return rows
 

@@ -122,13 +122,13 @@ def _cross_sums(
 def _large_double_sum(blocks: Blocks, patches: Patches, signal: int) -> Float[Tensor, ""]:
     """mᵀ K m of one signal, in blocks of rows."""
     first, last = patches.offsets[signal : signal + 2].tolist()
-    every = slice(first, last)
+    span = slice(first, last)
     total = torch.zeros((), dtype=torch.float64, device=patches.values.device)
     for part in cut(last - first, block_elements(patches.values) // (last - first)):
         rows = slice(first + part.start, first + part.stop)
 
         def bilinear(rows: slice = rows) -> Tensor:
-            return patches.multiplicity[rows] @ (blocks.values(rows, every) @ patches.multiplicity[every])
+            return patches.multiplicity[rows] @ (blocks.values(rows, span) @ patches.multiplicity[span])
 
         total = total + blocks.recompute(bilinear)
     return total.to(patches.values.dtype)
