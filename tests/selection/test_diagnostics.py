@@ -1,5 +1,7 @@
 """A fit to identical patches warns, states the cause and suggests remedies."""
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -30,8 +32,24 @@ def warning_of(signals, **options):
     with pytest.warns(UserWarning, match="identical") as caught:
         GCGPClassifier(**(FAST | options)).fit(signals, LABELS)
     (warning,) = caught
-    assert warning.filename == __file__  # it points to the call of fit
     return str(warning.message)
+
+
+SCRIPT = """
+import warnings
+import numpy as np
+from gcgp import GCGPClassifier
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    GCGPClassifier(n_inducing=5).fit(np.ones((4, 4, 4)), [0, 1, 0, 1])  # line 8
+assert [(warning.filename, warning.lineno) for warning in caught] == [("<string>", 8)], caught
+"""
+
+
+def test_the_warning_points_to_the_call_of_fit():
+    """In a process without shape checks, which add frames to the stack."""
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True)
 
 
 def test_constant_values_on_graphs_with_coordinates():

@@ -91,7 +91,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         Computed from 512 quasi-random draws, the same for every signal: exact to about 0.002. With the
         likelihood `"robust-max"`, computed by quadrature, exact to about 0.0001.
         """
-        probabilities: np.ndarray = self.likelihood_.probabilities(*self._latent(self._input(X))).numpy()
+        mean, variance = self._latent(self._input(X))
+        probabilities: np.ndarray = self.likelihood_.probabilities(mean, variance).numpy()
         return probabilities
 
     def predict_log_proba(self, X: Any) -> Float[np.ndarray, "N C"]:

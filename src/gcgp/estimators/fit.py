@@ -19,7 +19,7 @@ from gcgp.selection.learning import LearnConfig, check_names, learn_model
 from gcgp.selection.lengthscales import Candidate, search_lengthscales
 from gcgp.selection.options import LEARNED_BY_DEFAULT, ModelOptions
 from gcgp.selection.term_specs import build_term_specs, constant_variance
-from gcgp.selection.trial import Trial
+from gcgp.selection.trial import InducingPatches, Trial
 from gcgp.selection.weightings import resolve_weightings
 from gcgp.weighting import Weighting
 
@@ -112,7 +112,7 @@ def _inference_problem(
     context: FitContext,
     trial: Trial,
     candidate: Candidate,
-    learned_inducing: Sequence[Float[Tensor, "M dim"]] | None,
+    learned_inducing: InducingPatches | None,
     trial_rows: Int[np.ndarray, "n"],
     order: Int[np.ndarray, "N"],
 ) -> InferenceProblem:

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gcgp.domain import Signals
 from gcgp._runtime.arrays import as_float64
+from gcgp.domain import Signals
 
 MAX_VERTEX_WEIGHT = 1e15
 """Prior variances are sums of products of vertex weights, also in float32."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from gcgp._runtime.errors import unknown_option
@@ -39,7 +39,7 @@ from gcgp.selection.objective import Anchors, Objective, Scored
 from gcgp.selection.optimizer import maximize
 from gcgp.selection.options import Learn, ModelOptions
 from gcgp.selection.term_specs import Lengthscales, TermSpec
-from gcgp.selection.trial import Trial
+from gcgp.selection.trial import InducingPatches, Trial
 from gcgp.selection.weightings import with_default_radii
 from gcgp.weighting import Weighting
 from gcgp.weighting.base import CENTER_PARAMETERS, WIDTH_PARAMETERS
@@ -106,7 +106,7 @@ class LearnedModel:
     variance: float
     noise: float
     """Parameter of the closed-form likelihood."""
-    inducing: Sequence[Float[Tensor, "M dim"]] | None = None
+    inducing: InducingPatches | None = None
     """Inducing patches, if these were learned."""
 
 

@@ -21,6 +21,7 @@ from gcgp.domain import Chart, Signals, Stencil
 from gcgp.inference.features import RUN_BYTES, Chunk, Features, Term
 from gcgp.inference.likelihoods import ClosedFormLikelihood
 from gcgp.inference.parameters import Parameters, log_priors
+from gcgp.inference.prior_variances import Sampling
 from gcgp.inference.search import ScoringBatch
 from gcgp.inference.statistics import Statistics
 from gcgp.inference.training_set import TrainingSet
@@ -130,13 +131,13 @@ class Objective:
             free -= self._traced_bytes(run)
             if free < 0:
                 return self._chunk(features, run)
-            kept[run.start] = self._traced(features, roots, run)
+            kept[run.start] = self._chunk(features, run, roots)
             return kept[run.start].detached()
 
         value, sensitivity = self._sensitivity(*self._sums(compute))
         value += self._pull_priors()
         for run in self._runs():
-            traced = kept.pop(run.start, None) or self._traced(features, roots, run)
+            traced = kept.pop(run.start, None) or self._chunk(features, run, roots)
             self._pull(traced, sensitivity)
         features.pull_roots(roots)
         for anchored, leaf in zip(inducing, leaves, strict=True):
@@ -198,25 +199,13 @@ class Objective:
         patches = self.features.bytes_per_signal(self.data.signals)[run].sum()
         return float(patches + (run.stop - run.start) * 8 * TRACED_COPIES * self.features.size)
 
-    def _indices(self, run: slice) -> Int[np.ndarray, "n"]:
-        return self.data.first + np.arange(run.start, run.stop)
-
-    def _chunk(self, features: Features, run: slice) -> Chunk:
-        """The features of a run of signals."""
-        patches = features.patches(self.data.signals[run], self.charts.get(run), run.start)
-        return features.of_patches(patches, run, draws=self.draws, seed=self.seed, numbers=self._indices(run))
-
-    def _traced(self, features: Features, roots: Sequence[Tensor], run: slice) -> Chunk:
-        """The features of a run of signals, differentiable."""
-        return features.traced(
-            self.data.signals[run],
-            run,
-            roots,
-            self.charts.get(run),
-            draws=self.draws,
-            seed=self.seed,
-            numbers=self._indices(run),
-        )
+    def _chunk(self, features: Features, run: slice, roots: Sequence[Tensor] | None = None) -> Chunk:
+        """The features of a run of signals; differentiable if the leaves of `Features.roots` are given."""
+        charts, grad = self.charts.get(run), roots is not None
+        patches = features.patches(self.data.signals[run], charts, run.start, grad=grad)
+        indices = self.data.first + np.arange(run.start, run.stop)
+        sampling = None if self.draws is None else Sampling(self.draws, self.seed, indices)
+        return features.of_patches(patches, run, sampling=sampling, roots=roots)
 
     def _sums(self, compute: Callable[[slice], Chunk]) -> tuple[Statistics, ScoringBatch | None]:
         """The first pass: sums over all signals, and the features of the scored signals."""

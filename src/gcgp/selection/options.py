@@ -18,12 +18,11 @@ from gcgp._runtime.errors import (
 )
 from gcgp._runtime.options import Options, resolve_option
 from gcgp.inference.likelihoods import Likelihood
-from gcgp.inference.method import InferenceMethod
+from gcgp.inference.method import OBJECTIVES, InferenceMethod
 from gcgp.kernel.base import KERNEL_NAMES
 from gcgp.kernel.convolutional import AGGREGATES
+from gcgp.selection.optimizer import OPTIMIZERS
 
-OBJECTIVES = ("auto", "leave-one-out", "bound")
-OPTIMIZERS = ("l-bfgs", "adam")
 LEARNED_BY_DEFAULT = (
     "lengthscale",
     "variance",

@@ -19,8 +19,8 @@ from gcgp.inference.search import COARSE_STEPS, DEFAULT_START, ScoringBatch, Sea
 from gcgp.inference.training_set import TrainingSet
 from gcgp.selection.term_specs import Lengthscales, TermSpec
 
-InducingPatches = Sequence[Float[Tensor, "M dim"]]
-"""Inducing patches of each term."""
+InducingPatches = Sequence[Float[Tensor, "_ _"]]
+"""Inducing patches `[M, dim]` of each term."""
 
 
 @dataclass(frozen=True)
