@@ -35,14 +35,14 @@ def test_bodies_are_closed_and_in_one_piece(bodies):
         assert len(mesh.vertices) == 400
 
 
-def test_persons_and_poses_are_told(bodies):
+def test_persons_and_poses_are_given(bodies):
     assert len(bodies) == 9
     assert bodies.persons.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert bodies.poses.tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2]
     assert bodies.meshes[5].name == "person 1, pose 2"
 
 
-def test_a_body_is_the_same_whatever_else_is_drawn(bodies):
+def test_a_body_does_not_depend_on_the_others(bodies):
     again = articulated_bodies(persons=2, poses=1, vertices=400, random_state=1)
     for n, mesh in zip((0, 3), again.meshes, strict=True):
         np.testing.assert_array_equal(mesh.vertices, bodies.meshes[n].vertices)
@@ -65,8 +65,8 @@ def test_bodies_stand_on_the_ground_and_have_human_size(bodies):
 
 
 def test_heights_at_rest(monkeypatch):
-    rest = {name: (angle, angle, angle) for name, (angle, _, _) in module.ANGLES.items()}
-    monkeypatch.setattr(module, "ANGLES", rest)
+    rest = {name: (angle, angle, angle) for name, (angle, _, _) in module.JOINT_ANGLES.items()}
+    monkeypatch.setattr(module, "JOINT_ANGLES", rest)
     for mesh in articulated_bodies(persons=3, poses=1, vertices=400).meshes:
         assert 1.5 < np.ptp(mesh.vertices[:, 1]) < 1.9
 
@@ -93,7 +93,7 @@ def test_triangles_are_not_slivers(bodies):
 def hanging(monkeypatch, rest):
     arms = {f"{side} arm lift": (rest, 0, 0) for side in ("left", "right")}
     straight = {f"{side} elbow": (0, 0, 0) for side in ("left", "right")}
-    monkeypatch.setattr(module, "ANGLES", {**module.ANGLES, **arms, **straight})
+    monkeypatch.setattr(module, "JOINT_ANGLES", {**module.JOINT_ANGLES, **arms, **straight})
 
 
 def test_limbs_that_touch_are_moved_apart(monkeypatch):
@@ -117,7 +117,7 @@ def test_a_body_that_cannot_be_closed_is_an_error(monkeypatch):
     [("persons", 0), ("poses", -1), ("vertices", 50), ("random_state", None), ("poses", 2.5)],
 )
 def test_bad_arguments(name, value):
-    with pytest.raises(ValueError, match=f"{name}={value} must be a whole number of at least"):
+    with pytest.raises(ValueError, match=f"{name}={value} must be an integer of at least"):
         articulated_bodies(**{name: value})
 
 

@@ -53,7 +53,7 @@ def test_no_folder(monkeypatch, tmp_path):
 def test_bad_files(mnist):
     path = mnist / "t10k-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="cut off"):
+    with pytest.raises(ValueError, match="truncated"):
         read_idx(path)
     path.write_bytes(b"PNG")
     with pytest.raises(ValueError, match="not an idx file"):

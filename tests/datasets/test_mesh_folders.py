@@ -78,7 +78,7 @@ def test_a_table(flat, head, rows, expected):
         ("a,1,2\n", "labels.csv: the row 'a,1,2' has 3 columns"),
     ],
 )
-def test_tables_that_do_not_fit(flat, rows, message):
+def test_tables_that_do_not_match_the_files(flat, rows, message):
     (flat / "labels.csv").write_text(rows)
     with pytest.raises(ValueError, match=message):
         load_mesh_folder(flat, labels=flat / "labels.csv")
@@ -103,7 +103,7 @@ def test_folders_without_meshes(tmp_path):
         load_mesh_folder(tmp_path, labels=str.upper)
 
 
-def test_a_bad_file_is_named(flat):
+def test_errors_name_the_file(flat):
     (flat / "b.off").write_text("OFF\n3 1 0\n")
     with pytest.raises(ValueError, match=r"b.off: 0 lines for 3 vertices"):
         load_mesh_folder(flat, labels=str.upper)

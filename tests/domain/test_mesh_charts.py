@@ -3,7 +3,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes_of_meshes import (
+
+from gcgp.domain.mesh_charts import mesh_chart, rounded_up
+from gcgp.domain.meshes import Meshes
+from gcgp.mesh.geodesics.distances import distances, ray
+from gcgp.mesh.mesh import Mesh
+from mesh_shapes import (
     bumpy_sphere,
     cone,
     icosphere,
@@ -16,11 +21,6 @@ from shapes_of_meshes import (
     three_pages,
     torus,
 )
-
-from gcgp.domain.mesh_charts import mesh_chart, rounded_up
-from gcgp.domain.meshes import Meshes
-from gcgp.mesh.geodesics.distances import distances, ray
-from gcgp.mesh.mesh import Mesh
 
 EVERYTHING = ["rho", "theta", "rays:8"]
 SPHERE = icosphere(3)
@@ -53,7 +53,7 @@ def wrapped(angle):
 
 
 def turned_back(chart, true):
-    """Differences of θ from true angles, less the turn of each vertex that most neighbors agree on."""
+    """Differences of θ from true angles, up to the rotation of each vertex on which most neighbors agree."""
     rows = rows_of(chart)
     known = np.isfinite(chart.coordinates["theta"])
     off = np.where(known, chart.coordinates["theta"] - true, 0)
@@ -89,7 +89,7 @@ def test_rho_is_the_distance_from_each_vertex_cut_at_the_reach(mesh, reach, coor
 
 
 @named_meshes
-def test_a_vertex_sees_itself_without_a_direction_and_on_every_ray(mesh, reach):
+def test_a_vertex_is_its_own_neighbor_without_direction_and_on_every_ray(mesh, reach):
     chart = mesh_chart(mesh, EVERYTHING, reach)
     own = rows_of(chart) == chart.neighbors
     assert own.sum() == len(mesh.vertices)
@@ -126,7 +126,7 @@ def test_a_larger_reach_changes_nothing_within_the_smaller(mesh, reach, coordina
     [plane(12), plane(12, jitter=0.3), plane(12, stretch=4.0), scattered_plane(150), sheared_plane(12)],
     ids=["grid", "jittered", "stretched", "scattered", "obtuse"],
 )
-def test_theta_on_a_plane_is_the_angle_of_the_offset_up_to_one_turn_for_each_vertex(mesh):
+def test_theta_on_a_plane_is_the_angle_of_the_offset_up_to_a_rotation_per_vertex(mesh):
     chart = mesh_chart(mesh, ["rho", "theta"], 0.6)
     rows = rows_of(chart)
     offsets = mesh.vertices[chart.neighbors] - mesh.vertices[rows]
@@ -151,7 +151,7 @@ def test_theta_on_a_boundary_is_a_true_angle_too():
     assert np.abs(off[np.isin(rows, boundary(mesh))]).max() < 1e-5
 
 
-def test_theta_on_a_boundary_does_not_depend_on_how_faces_are_turned():
+def test_theta_on_a_boundary_does_not_depend_on_the_orientation_of_faces():
     mesh = plane(8, jitter=0.3)
     rng = np.random.default_rng(0)
     for _ in range(4):
@@ -235,7 +235,7 @@ def test_distances_from_rays_on_a_plane_are_those_from_half_lines():
         assert np.abs(chart.coordinates["rays:4:edge"][row, j] - expected)[inner].max() < step
 
 
-def test_without_a_limit_all_pairs_of_a_part_are_there():
+def test_an_infinite_reach_gives_all_pairs_of_a_component():
     mesh = side_by_side(icosphere(1), moved(icosphere(0)))
     chart = mesh_chart(mesh, ["rho", "theta", "rays:3"], np.inf)
     np.testing.assert_array_equal(np.diff(chart.row_offsets), [42] * 42 + [12] * 12)
@@ -301,14 +301,14 @@ def test_the_logarithmic_map_is_close_to_fast_marching_on_a_sphere():
 @pytest.mark.parametrize(
     "mesh", [three_pages(4), MESHES["two parts"][0], Mesh(BUMPY.vertices, [*BUMPY.faces, [0, 0, 1]])]
 )
-def test_where_there_is_no_logarithmic_map_fast_marching_stands_in(mesh):
+def test_without_a_logarithmic_map_fast_marching_is_used(mesh):
     ours, other = (mesh_chart(mesh, EVERYTHING, 0.6, kind) for kind in ("geodesic", "logmap"))
     np.testing.assert_array_equal(ours.neighbors, other.neighbors)
     for name in EVERYTHING:
         np.testing.assert_array_equal(ours.coordinates[name], other.coordinates[name])
 
 
-def test_where_the_logarithmic_map_overflows_fast_marching_stands_in():
+def test_if_the_logarithmic_map_overflows_fast_marching_is_used():
     corners = np.concatenate([np.eye(3), -np.eye(3)])
     corners[3, 0] = -(2.0**31)
     upper, lower = [[0, 1, 2], [1, 3, 2], [3, 4, 2], [4, 0, 2]], [[1, 0, 5], [3, 1, 5], [4, 3, 5], [0, 4, 5]]
@@ -330,18 +330,18 @@ def test_where_the_logarithmic_map_overflows_fast_marching_stands_in():
         (["rho"], "euclidean", "'euclidean' is not known; expected one of 'auto', 'geodesic', 'logmap'"),
     ],
 )
-def test_bad_options_are_named(coordinates, kind, message):
+def test_errors_name_the_option(coordinates, kind, message):
     with pytest.raises(ValueError, match=message):
         mesh_chart(icosphere(0), coordinates, 1.0, kind)
 
 
 @pytest.mark.parametrize("reach", [np.nan, -1.0])
-def test_a_reach_that_is_none_is_an_error(reach):
+def test_an_invalid_reach_is_an_error(reach):
     with pytest.raises(ValueError, match="reach"):
         mesh_chart(icosphere(0), ["rho"], reach)
 
 
-def test_two_sets_of_rays_are_told_apart_or_refused():
+def test_two_sets_of_rays_are_distinct_or_rejected():
     names = ["rays:3", "rays:4"]
     try:
         chart = mesh_chart(icosphere(1), names, 1.0)
@@ -367,8 +367,8 @@ def test_the_number_of_threads_changes_nothing():
         np.testing.assert_array_equal(charts[0].coordinates[name], charts[1].coordinates[name])
 
 
-def test_the_sources_do_not_leave_traces_in_each_other():
-    """A block of sources shares its working arrays; each row must be as if it were alone."""
+def test_sources_of_a_block_are_independent():
+    """The sources of a block share their working arrays."""
     mesh = scattered_plane(120, stretch=8.0)
     whole = mesh_chart(mesh, EVERYTHING, 0.25)
     order = np.random.default_rng(3).permutation(len(mesh.vertices))
@@ -377,7 +377,7 @@ def test_the_sources_do_not_leave_traces_in_each_other():
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_charts_of_several_meshes_stand_side_by_side(count):
+def test_charts_of_several_meshes_are_concatenated(count):
     parts = [icosphere(1), plane(4, jitter=0.2), cone(3, 6)][:count]
     whole = Meshes(tuple(parts)).chart(EVERYTHING, 0.6)
     alone = [mesh_chart(mesh, EVERYTHING, 0.6) for mesh in parts]

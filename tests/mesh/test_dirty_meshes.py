@@ -1,11 +1,18 @@
-"""Whatever triangles come, geodesics end, and are numbers where there should be numbers."""
+"""Geodesics on arbitrary triangles terminate, with finite values wherever they are defined."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components, dijkstra
-from shapes_of_meshes import (
+
+from gcgp import Dirichlet, GCGPClassifier, Patch, PatchKernel, Signals
+from gcgp.domain.mesh_charts import mesh_chart, rounded_up
+from gcgp.domain.meshes import Meshes
+from gcgp.mesh.geodesics.distances import distances, ray
+from gcgp.mesh.mesh import Mesh
+from gcgp.weighting import GeodesicPolar, Radial
+from mesh_shapes import (
     bumpy_sphere,
     cone,
     edge_graph,
@@ -17,13 +24,6 @@ from shapes_of_meshes import (
     three_pages,
     torus,
 )
-
-from gcgp import GCGPClassifier, Signals
-from gcgp.domain.mesh_charts import mesh_chart, rounded_up
-from gcgp.domain.meshes import Meshes
-from gcgp.mesh.geodesics.distances import distances, ray
-from gcgp.mesh.mesh import Mesh
-from gcgp.weighting import GeodesicPolar, Radial
 
 TRIANGLE = [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
 SQUARE = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
@@ -64,7 +64,7 @@ def with_fins(mesh, count, seed):
 
 
 def with_needles(mesh, height):
-    """Each edge of the first faces is split at a new vertex that is all but on it."""
+    """An edge of each of the first faces is split at a new vertex that is almost on it."""
     vertices, faces = list(mesh.vertices), list(mesh.faces.tolist())
     for a, b, c in mesh.faces[:6]:
         middle = (mesh.vertices[a] + mesh.vertices[b]) / 2
@@ -124,7 +124,7 @@ HAND_MADE = {
 
 
 def check(mesh):
-    """All that is asked of any mesh; numbers are compared in units of its size."""
+    """Properties that hold on any mesh; lengths are compared relative to its size."""
     str(mesh.report())
     count = len(mesh.vertices)
     size = float(np.ptp(mesh.vertices, axis=0).max())
@@ -246,7 +246,7 @@ def test_geodesics_beside_fins(seed, count):
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.lists(st.one_of(soups(), st.integers(0, 2**32 - 1).map(damaged)), min_size=1, max_size=3))
-def test_charts_of_several_dirty_meshes_are_those_of_each(meshes):
+def test_charts_of_several_dirty_meshes_are_concatenated(meshes):
     meshes = [Mesh(mesh.vertices / (np.abs(mesh.vertices).max() or 1), mesh.faces) for mesh in meshes]
     domains = Meshes(tuple(meshes))
     assert np.isfinite(domains.measure).all()
@@ -284,7 +284,7 @@ def labeled(names):
 
 
 @pytest.mark.parametrize(
-    ("weighting", "areas"),
+    ("weighting", "area_weighted"),
     [
         (Radial([0, 0.5]), "auto"),
         (Radial([0, 0.5]), False),
@@ -292,18 +292,22 @@ def labeled(names):
     ],
     ids=["rings", "rings without area", "directions"],
 )
-def test_dirty_meshes_can_be_classified(weighting, areas):
-    signals, labels = labeled(CLASSIFIED if areas else CLASSIFIED + WITHOUT_AREA)
+def test_dirty_meshes_can_be_classified(weighting, area_weighted):
+    signals, labels = labeled(CLASSIFIED if area_weighted else CLASSIFIED + WITHOUT_AREA)
     model = GCGPClassifier(
-        weighting, areas=areas, n_inducing=20, lengthscale=2.0, alpha=0.1, progress=False
+        weighting,
+        patch=Patch(area_weighted=area_weighted),
+        kernel=PatchKernel(lengthscale=2.0),
+        n_inducing=20,
+        likelihood=Dirichlet(alpha=0.1),
     ).fit(signals, labels)
     assert np.isfinite(model.predict_proba(signals)).all()
     assert (model.predict(signals) == labels).all()
 
 
-def test_on_a_mesh_without_area_all_vertices_count_alike():
+def test_vertices_of_a_mesh_without_area_count_equally():
     signals, labels = labeled([*CLASSIFIED, "no faces"])
-    model = GCGPClassifier(Radial([0, 0.5]), areas=True, n_inducing=20, progress=False)
+    model = GCGPClassifier(Radial([0, 0.5]), patch=Patch(area_weighted=True), n_inducing=20)
     assert np.isfinite(model.fit(signals, labels).predict_proba(signals)).all()
 
 
@@ -320,7 +324,7 @@ def test_duplicate_faces_change_no_chart(kind, order):
 
 
 @pytest.mark.parametrize("seed", [412, 1028])
-def test_no_distance_exceeds_the_reach_on_crumpled_surfaces(seed):
+def test_distances_on_crumpled_surfaces_do_not_exceed_the_reach(seed):
     """Fronts over unfolded triangles can be shorter than the chord there, by up to half."""
     places = np.random.default_rng(seed).normal(size=(12, 3)) * [1, 1, 0.1]
     mesh = Mesh(places, icosphere(0).faces)

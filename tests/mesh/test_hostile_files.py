@@ -1,4 +1,4 @@
-"""Variants of mesh files, and files that are made to do harm: each is read, or named in one ValueError."""
+"""Variants of mesh files, and hostile files: each is read, or raises a ValueError that names it."""
 
 import logging
 import struct
@@ -15,14 +15,14 @@ from gcgp.mesh.files.loading import load_mesh
 
 SQUARE = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
 FACES = [[0, 1, 2], [0, 2, 3]]
-PLACES = "0 0 0\n1 0 0\n1 1 0\n0 1 0\n"
-OFF = f"OFF\n4 2 0\n{PLACES}3 0 1 2\n3 0 2 3\n"
+POINTS = "0 0 0\n1 0 0\n1 1 0\n0 1 0\n"
+OFF = f"OFF\n4 2 0\n{POINTS}3 0 1 2\n3 0 2 3\n"
 OBJ = "v 0 0 0\nv 1 0 0\nv 1 1 0\nv 0 1 0\nf 1 2 3\nf 1 3 4\n"
 HEADER = (
     "ply\nformat ascii 1.0\nelement vertex 4\nproperty float x\nproperty float y\nproperty float z\n"
     "element face 2\nproperty list uchar int vertex_indices\nend_header\n"
 )
-PLY = f"{HEADER}{PLACES}3 0 1 2\n3 0 2 3\n"
+PLY = f"{HEADER}{POINTS}3 0 1 2\n3 0 2 3\n"
 BINARY = HEADER.replace("ascii", "binary_little_endian")
 VALUES = np.array(SQUARE, dtype="<f4").tobytes()
 STL = bytes(80) + struct.pack("<I", 1) + struct.pack("<12fH", *[0.0] * 3, *np.ravel(SQUARE[:3]), 0)
@@ -70,7 +70,7 @@ def test_variants_of_off(write, head, extra, layout):
 
 
 def test_polygons_of_an_off_file_on_one_line(write):
-    mesh = load_mesh(write("a.off", f"OFF 4 2 0 {PLACES} 3 0 1 2 4 0 1 2 3".replace("\n", " ")))
+    mesh = load_mesh(write("a.off", f"OFF 4 2 0 {POINTS} 3 0 1 2 4 0 1 2 3".replace("\n", " ")))
     assert mesh.faces.tolist() == [[0, 1, 2], *FACES]
 
 
@@ -132,11 +132,11 @@ def test_unknown_variants_of_off(write, head, message):
             + struct.pack("<B3iB3i", *[3, 0, 1, 2] * 2),
             r"vertices\[0, 0\] is nan",
         ),
-        ("a.stl", STL[:-1], "cut off"),
-        ("a.stl", STL + b"\0", "cut off"),
+        ("a.stl", STL[:-1], "truncated"),
+        ("a.stl", STL + b"\0", "truncated"),
     ],
 )
-def test_what_is_wrong_is_named(write, name, content, message):
+def test_errors_name_the_defect(write, name, content, message):
     with pytest.raises(ValueError, match=rf"(?s){name}: .*{message}") as caught:
         load_mesh(write(name, content))
     assert len(str(caught.value)) < 600
@@ -154,7 +154,7 @@ LONG = "3 " + " ".join(["0 1 2"] * 400_000)
         ("a.off", OFF.replace("4 2 0", f"4 {'9' * 5000} 0")),
         ("a.off", OFF.replace("3 0 2 3", f"{MANY} 0 2 3")),
         ("a.off", OFF.replace("3 0 2 3", "1200000" + LONG[1:])),
-        ("a.off", f"OFF 4 2 0 {PLACES} 3 0 1 2 {'1200000' + LONG[1:]}".replace("\n", " ")),
+        ("a.off", f"OFF 4 2 0 {POINTS} 3 0 1 2 {'1200000' + LONG[1:]}".replace("\n", " ")),
         ("a.obj", OBJ + "f 1 2 3" + LONG[1:].replace("0", "4") + "\n"),
         ("a.ply", PLY.replace("vertex 4", f"vertex {MANY}")),
         ("a.ply", PLY.replace("face 2", f"face {MANY}")),
@@ -183,7 +183,7 @@ LONG = "3 " + " ".join(["0 1 2"] * 400_000)
         ("a.stl", "solid a\n" + "facet normal 0 0 1\nouter loop\nvertex 0 0 0\n" * 10_000),
     ],
 )
-def test_counts_that_cannot_be_are_rejected_at_once(write, name, content, capfd, caplog):
+def test_impossible_counts_are_rejected_immediately(write, name, content, capfd, caplog):
     path = write(name, content)
     caplog.set_level(logging.DEBUG)
     tracemalloc.start()
@@ -254,7 +254,7 @@ SEEDS = {
 @pytest.mark.parametrize("name", SEEDS)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_damaged_files_are_read_or_named(name, data, tmp_path_factory):
+def test_damaged_files_are_read_or_raise_an_error(name, data, tmp_path_factory):
     content = bytearray(SEEDS[name])
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(content)))

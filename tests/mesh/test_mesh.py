@@ -20,7 +20,7 @@ def test_areas_and_edges_are_those_of_trimesh():
     np.testing.assert_array_equal(mesh.edges, expected)
 
 
-def test_vertex_areas_by_hand():
+def test_vertex_areas_of_a_square():
     mesh = Mesh([*SQUARE, [5, 5, 5]], [[0, 1, 2], [0, 2, 3]])
     np.testing.assert_allclose(mesh.vertex_areas, [1 / 3, 1 / 6, 1 / 3, 1 / 6, 0])
 
@@ -30,7 +30,7 @@ def test_a_face_that_names_a_vertex_twice_has_one_edge():
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [1, 2, 0], [2, 1, 0], [0, 2, 1]])
-def test_faces_that_are_repeated_in_any_order_count_once(order):
+def test_duplicate_faces_in_any_order_count_once(order):
     faces = np.array([[0, 1, 2], [0, 2, 3]])
     mesh = Mesh(SQUARE, faces)
     repeated = Mesh(SQUARE, [faces[1], *faces[:, order], faces[0], [1, 1, 2], [1, 1, 2]])
@@ -51,7 +51,7 @@ def test_scaling(factor):
     assert mesh.area == 1
 
 
-def test_it_cannot_be_changed_from_outside():
+def test_it_is_immutable():
     vertices = np.array(SQUARE, dtype=np.float64)
     mesh = Mesh(vertices, [[0, 1, 2]])
     vertices[0] = 7
@@ -70,12 +70,16 @@ def test_it_cannot_be_changed_from_outside():
         (SQUARE, [[0, 1, 2, 3]], r"faces must have shape \[\*, 3\], got \[1, 4\]"),
         ([[0, 0], [1, 1]], [], r"vertices must have shape \[\*, 3\], got \[2, 2\]"),
         ([[0, 0, 0], [0, np.nan, 0]], [], r"vertices\[1, 1\] is nan; it must be finite"),
-        ([[0, 0, 0], [0, 0, -1e38]], [], r"vertices\[1, 2\] is -1e\+38; it must be within ±1e\+37"),
-        ([[0, 0, 0], [1, 0]], [[0, 1, 2]], "mesh 'm': vertices are no rectangular array"),
-        (np.eye(3), [[0, 1, 2], [0, 1]], "mesh 'm': faces are no rectangular array"),
+        (
+            [[0, 0, 0], [0, 0, -1e38]],
+            [],
+            r"vertices\[1, 2\] is -1e\+38; it must be .* within ±1e\+37",
+        ),
+        ([[0, 0, 0], [1, 0]], [[0, 1, 2]], "mesh 'm': vertices are not a rectangular array"),
+        (np.eye(3), [[0, 1, 2], [0, 1]], "mesh 'm': faces are not a rectangular array"),
     ],
 )
-def test_bad_input_is_named(vertices, faces, message):
+def test_errors_name_the_field(vertices, faces, message):
     with pytest.raises(ValueError, match=message):
         Mesh(vertices, faces, name="m")
 

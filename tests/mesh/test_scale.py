@@ -49,7 +49,7 @@ def test_isolated_vertices_do_not_count():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="by='volume': expected 'area' or 'diameter'"):
+    with pytest.raises(ValueError, match="by='volume' is not known; expected one of 'area', 'diameter'"):
         normalized(Mesh(SPHERE.vertices, SPHERE.faces), by="volume")
     for by in ("area", "diameter"):
         with pytest.raises(ValueError, match=f"mesh 'points': its {by} is 0.0"):

@@ -4,10 +4,10 @@ import trimesh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
-from shapes_of_meshes import scattered_plane
 
 from gcgp.mesh.mesh import Mesh
 from gcgp.mesh.spectrum import laplace_beltrami
+from mesh_shapes import scattered_plane
 
 TRIANGLE = Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]])
 

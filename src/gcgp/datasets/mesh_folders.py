@@ -1,9 +1,8 @@
-"""Meshes with labels: from a folder of files, and FAUST from the user's folder."""
+"""Meshes with labels from a folder of files, and FAUST from the user's folder."""
 
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,12 @@ import numpy as np
 from jaxtyping import Int, Shaped
 from tqdm import tqdm
 
-from gcgp.datasets.images import DATA_VARIABLE
+from gcgp.datasets.images import data_folder
+from gcgp.mesh import Mesh
 from gcgp.mesh.decimation import decimate
 from gcgp.mesh.files.loading import READERS, load_mesh
-from gcgp.mesh.mesh import Mesh
 
-FAUST_PLACES = ("", "registrations", "training/registrations", "shapes")
-"""Subfolders in which FAUST's files may be."""
+FAUST_SUBFOLDERS = ("", "registrations", "training/registrations", "shapes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +33,7 @@ class LabeledMeshes:
 
 @dataclass(frozen=True, eq=False)
 class FaustMeshes(LabeledMeshes):
-    """The meshes of FAUST; the labels are the subjects, 0 to 9, and each subject takes the same ten poses."""
+    """The meshes of FAUST; the labels are the subjects, 0 to 9, each in the same ten poses."""
 
     poses: Int[np.ndarray, "N"]
 
@@ -45,61 +43,55 @@ def load_mesh_folder(
     labels: str | Path | Callable[[str], Any] | None = None,
     vertices: int | None = None,
 ) -> LabeledMeshes:
-    """All meshes of a folder, sorted by the names of their files, with a label each.
+    """All meshes of a folder, sorted by file name, with their labels.
 
-    `labels` says where the labels come from. None: each subfolder holds the meshes of one class, and its
-    name is their label. A CSV file: rows of `file,label`, with or without that header, files with or
-    without their endings; the labels become numbers if all of them are. A function: of the file's name
-    without its ending. `vertices` decimates each mesh to that many (see `decimate`).
+    `labels` is None if each subfolder contains the meshes of one class and its name is the label; a CSV file
+    with rows `file,label`, with or without that header and with or without file endings, whose labels become
+    numbers if all of them are; or a function of the file name without its ending. `vertices` decimates each
+    mesh to that many vertices (see `decimate`).
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
-    found: list[Any]
+    files = _mesh_files(folder)
     if labels is None:
-        files = [file for place in sorted(folder.iterdir()) if place.is_dir() for file in _mesh_files(place)]
-        found = [file.parent.name for file in files]
-        loose = _mesh_files(folder)
-        if loose:
-            raise ValueError(f"{loose[0]}: it has no label, as it is in no subfolder of {folder}")
+        if files:
+            raise ValueError(f"{files[0]}: it has no label, because it is in no subfolder of {folder}")
+        files = [file for part in sorted(folder.iterdir()) if part.is_dir() for file in _mesh_files(part)]
+        values = [file.parent.name for file in files]
+    elif callable(labels):
+        values = [labels(file.stem) for file in files]
     else:
-        files = _mesh_files(folder)
-        if callable(labels):
-            found = [labels(file.stem) for file in files]
-        else:
-            found = _csv_labels(Path(labels), files)
+        values = _csv_labels(Path(labels), files)
     if not files:
-        place = "its subfolders" if labels is None else "it"
-        raise ValueError(f"{folder}: no meshes ({', '.join(READERS)}) in {place}")
-    return LabeledMeshes(_load(files, vertices), np.array(found))
+        searched = "its subfolders" if labels is None else "it"
+        raise ValueError(f"{folder}: no meshes ({', '.join(READERS)}) in {searched}")
+    return LabeledMeshes(_load(files, vertices), np.array(values))
 
 
 def load_faust(folder: str | Path | None = None, vertices: int | None = None) -> FaustMeshes:
     """The 100 training registrations of FAUST (Bogo et al. 2014), from files tr_reg_000 to tr_reg_099.
 
-    They are .ply or .off files in `folder`, or else in the folder that the environment variable GCGP_DATA
-    names; in either case also in its subfolder `faust`, and in the subfolders `registrations`,
-    `training/registrations` and `shapes` of these. The makers give the data to those who register, for
-    research only. `vertices` decimates each mesh to that many (see `decimate`).
+    They are .ply or .off files in `folder`, by default the folder in the environment variable GCGP_DATA, in
+    its subfolder `faust`, or in the subfolders `registrations`, `training/registrations` and `shapes` of
+    these. The authors provide the data to registered users, for research only. `vertices` decimates each
+    mesh to that many vertices (see `decimate`).
     """
-    folder = folder or os.environ.get(DATA_VARIABLE)
-    if not folder:
-        raise FileNotFoundError(f"no folder given for FAUST, and {DATA_VARIABLE} is not set")
-    files = {f"tr_reg_{i:03}": _find(Path(folder), f"tr_reg_{i:03}") for i in range(100)}
-    missing = [name for name, file in files.items() if file is None]
+    root = data_folder(folder, "FAUST")
+    found = {f"tr_reg_{i:03}": _find_faust(root, f"tr_reg_{i:03}") for i in range(100)}
+    missing = [name for name, file in found.items() if file is None]
     if missing:
         names = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        raise FileNotFoundError(f"{folder}: no .ply or .off file for {names}")
-    numbers = np.arange(100)
-    meshes = _load([file for file in files.values() if file], vertices)
-    return FaustMeshes(meshes, numbers // 10, numbers % 10)
+        raise FileNotFoundError(f"{root}: no .ply or .off file for {names}")
+    subjects, poses = np.divmod(np.arange(100), 10)
+    return FaustMeshes(_load([file for file in found.values() if file], vertices), subjects, poses)
 
 
-def _find(folder: Path, name: str) -> Path | None:
+def _find_faust(folder: Path, name: str) -> Path | None:
     files = (
-        folder / parent / place / (name + ending)
+        folder / parent / subfolder / (name + ending)
         for parent in ("", "faust")
-        for place in FAUST_PLACES
+        for subfolder in FAUST_SUBFOLDERS
         for ending in (".ply", ".off")
     )
     return next((file for file in files if file.is_file()), None)
@@ -110,11 +102,8 @@ def _mesh_files(folder: Path) -> list[Path]:
 
 
 def _load(files: Sequence[Path], vertices: int | None) -> list[Mesh]:
-    meshes = []
-    for file in tqdm(files, desc="meshes", unit=" meshes", delay=1, disable=None):
-        mesh = load_mesh(file)
-        meshes.append(mesh if vertices is None else decimate(mesh, vertices, cache=True))
-    return meshes
+    loaded = map(load_mesh, tqdm(files, desc="meshes", unit=" meshes", delay=1, disable=None))
+    return [mesh if vertices is None else decimate(mesh, vertices, cache=True) for mesh in loaded]
 
 
 def _csv_labels(path: Path, files: Sequence[Path]) -> list[Any]:
@@ -123,26 +112,22 @@ def _csv_labels(path: Path, files: Sequence[Path]) -> list[Any]:
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if row]
     if rows and [cell.lower() for cell in rows[0]] == ["file", "label"]:
         rows = rows[1:]
-    given: dict[Path, str] = {}
+    labels: dict[Path, str] = {}
     for row in rows:
         if len(row) != 2:
             raise ValueError(f"{path}: the row {','.join(row)!r} has {len(row)} columns, not file and label")
         matches = [file for file in files if row[0] in (file.name, file.stem)]
         if len(matches) != 1:
             raise ValueError(f"{path}: {len(matches)} files for {row[0]!r}, whose label is {row[1]!r}")
-        if matches[0] in given:
-            raise ValueError(f"{path}: {row[0]!r} has two labels, {given[matches[0]]!r} and {row[1]!r}")
-        given[matches[0]] = row[1]
+        if matches[0] in labels:
+            raise ValueError(f"{path}: {row[0]!r} has two labels, {labels[matches[0]]!r} and {row[1]!r}")
+        labels[matches[0]] = row[1]
     for file in files:
-        if file not in given:
+        if file not in labels:
             raise ValueError(f"{path}: no label for {file.name}")
-    return _as_numbers([given[file] for file in files])
-
-
-def _as_numbers(cells: list[str]) -> list[Any]:
     for number in (int, float):
         try:
-            return [number(cell) for cell in cells]
+            return [number(labels[file]) for file in files]
         except ValueError:
             pass
-    return list(cells)
+    return [labels[file] for file in files]

@@ -191,7 +191,7 @@ def _collapse(points, faces, quadrics, target):  # type: ignore[no-untyped-def]
                     heappush(queue, (_optimal_point(quadrics, u, w, point), u, w, changes[u] + changes[w]))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)  # Numba cannot compile a call of a generator that it has loaded from its cache
 def _corners_at(v, faces, first, following):  # type: ignore[no-untyped-def]
     """The corners at a vertex of the faces that are left."""
     corner = first[v]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -62,14 +62,14 @@ class Mesh:
 
     def _read(self, name: str, kinds: str, dtype: type) -> np.ndarray:
         """A field as a read-only array `[*, 3]` of this type."""
-        given: Any = as_array(getattr(self, name), self.title, name)
+        given = as_array(getattr(self, name), self.title, name)
         if given.size == 0:
             given = np.zeros((0, 3), dtype=dtype)
         if given.ndim != 2 or given.shape[1] != 3:
             raise ValueError(f"{self.title}: {name} must have shape [*, 3], got {list(given.shape)}")
         if given.dtype.kind not in kinds:
             raise ValueError(f"{self.title}: {name} have the wrong type: dtype {given.dtype}")
-        array = np.array(given, dtype=dtype, order="C")
+        array: np.ndarray = np.array(given, dtype=dtype, order="C")
         array.flags.writeable = False
         return array
 

@@ -6,7 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pygeodesic.geodesic import PyGeodesicAlgorithmExact
 from scipy.sparse.csgraph import dijkstra
-from shapes_of_meshes import (
+
+from gcgp.mesh.decimation import decimate
+from gcgp.mesh.geodesics.distances import distances
+from gcgp.mesh.mesh import Mesh
+from mesh_shapes import (
     as_mesh,
     bumpy_sphere,
     cone,
@@ -23,10 +27,6 @@ from shapes_of_meshes import (
     three_pages,
     torus,
 )
-
-from gcgp.mesh.decimation import decimate
-from gcgp.mesh.geodesics.distances import distances
-from gcgp.mesh.mesh import Mesh
 
 FRONTS = ("point", "line")
 both_fronts = pytest.mark.parametrize("front", FRONTS)
@@ -106,7 +106,7 @@ def test_a_line_front_is_of_first_order_where_all_triangles_are_obtuse(shear):
         middle = side // 2 * side + side // 2
         off = distances(mesh, [middle], front="line") - straight(mesh, middle)
         errors.append(off.mean())
-    # Round a point the error is h log h: halving h from 1/32 to 1/64 divides it by 1.67 at best.
+    # Around a point the error is h log h: halving h from 1/32 to 1/64 divides it by at most 1.67.
     assert errors[0] > 1.25 * errors[1]
     assert errors[1] > 1.45 * errors[2]
     assert errors[2] > 1.55 * errors[3]
@@ -157,12 +157,12 @@ def test_a_point_front_is_exact_on_convex_planes(mesh):
     ],
 )
 def test_a_point_front_is_nearly_exact_on_convex_planes_of_uneven_triangles(mesh):
-    """Not quite: far from the source no acute corner is passed backwards (`marching.NEAR`)."""
+    """A front that comes later may find a shorter way to a vertex that was passed on."""
     for source in range(0, len(mesh.vertices), 11):
         np.testing.assert_allclose(distances(mesh, [source]), straight(mesh, source), rtol=0.03)
 
 
-def test_round_a_cylinder_the_shorter_way_is_taken():
+def test_the_shorter_way_around_a_cylinder_is_taken():
     mesh = cylinder(21, 60)
     x, y, z = mesh.vertices.T
     round_it = np.abs(np.arctan2(y, x))
@@ -206,7 +206,7 @@ def rough_meshes():
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(rough_meshes(), st.integers(0, 2**32 - 1), st.sampled_from(FRONTS))
-def test_from_one_source_it_is_between_the_straight_line_and_the_way_along_edges(mesh, seed, front):
+def test_distances_from_one_source_are_between_the_chord_and_the_path_along_edges(mesh, seed, front):
     source = seed % len(mesh.vertices)
     found = distances(mesh, [source], front=front)
     along = dijkstra(edge_graph(mesh), directed=False, indices=source)
@@ -217,7 +217,7 @@ def test_from_one_source_it_is_between_the_straight_line_and_the_way_along_edges
     assert found[source] == 0
 
 
-def test_from_several_sources_it_is_at_most_the_way_along_edges():
+def test_distances_from_several_sources_are_at_most_those_along_edges():
     for seed in range(700):
         check_several_sources(rough(seed), np.random.default_rng(seed), FRONTS[seed // 9 % 2])
 
@@ -232,18 +232,18 @@ def check_several_sources(mesh, rng, front):
     assert (found[sources] <= starts).all()
 
 
-def test_from_several_sources_it_is_close_to_the_least_of_each():
+def test_distances_from_several_sources_are_close_to_the_minimum_over_sources():
     mesh = icosphere(3)
     sources, starts = [0, 200, 411], [0.0, 0.2, 0.1]
     together = distances(mesh, sources, starts=starts)
     alone = np.min([distances(mesh, [s], starts=[t]) for s, t in zip(sources, starts, strict=True)], axis=0)
     assert (together <= alone * (1 + 1e-9)).all()
-    # On edges whose ends are nearer to different sources the front is neither's.
+    # On edges whose ends are nearest to different sources the front mixes both.
     assert np.abs(together - alone).max() < 0.1
     assert np.abs(together - alone).mean() < 0.02
 
 
-def test_a_source_with_a_late_start_is_passed_over():
+def test_a_source_with_a_late_start_is_ignored():
     mesh = plane(9)
     late = distances(mesh, [0, 40], starts=[0.0, 50.0])
     np.testing.assert_allclose(late, distances(mesh, [0]), rtol=1e-9)
@@ -262,7 +262,7 @@ def test_a_start_is_added_to_all_distances_from_a_point_too():
     np.testing.assert_allclose(found, 2 + distances(mesh, [190]), rtol=0.03)
 
 
-def test_what_cannot_be_reached_is_infinite():
+def test_unreachable_vertices_are_at_infinity():
     mesh = side_by_side(icosphere(1), icosphere(1), Mesh([[0, 0, 0]], []))
     found = distances(mesh, [3])
     np.testing.assert_array_equal(np.isfinite(found), np.arange(85) < 42)
@@ -272,7 +272,7 @@ def test_what_cannot_be_reached_is_infinite():
 
 @both_fronts
 @pytest.mark.parametrize("mesh", PROPERTIES[:7])
-def test_a_radius_cuts_off_what_is_beyond_and_changes_nothing_within(mesh, front):
+def test_a_radius_changes_nothing_within_it(mesh, front):
     for source in range(0, len(mesh.vertices), 5):
         whole = distances(mesh, [source], front=front)
         for radius in np.quantile(whole, [0, 0.3, 0.7]):
@@ -291,7 +291,7 @@ def test_scaling(mesh, factor, front):
 
 @both_fronts
 @pytest.mark.parametrize("mesh", [icosphere(2), bumpy_sphere(2), scattered_plane(60), cone(4, 7)])
-def test_turning_shifting_and_renumbering_change_nothing_without_right_angles(mesh, front):
+def test_rotation_translation_and_numbering_change_nothing_without_right_angles(mesh, front):
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(len(mesh.vertices))
         found = distances(moved(renumbered(mesh, order), seed), [0], front=front)
@@ -307,7 +307,7 @@ def test_scaling_a_box():
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.sampled_from(PROPERTIES), st.integers(0, 2**32 - 1), st.sampled_from(FRONTS))
-def test_turning_shifting_and_renumbering_change_nothing(mesh, seed, front):
+def test_rotation_translation_and_numbering_change_nothing(mesh, seed, front):
     order = np.random.default_rng(seed).permutation(len(mesh.vertices))
     other = moved(renumbered(mesh, order), seed % 1000)
     source = seed % len(order)
@@ -317,7 +317,7 @@ def test_turning_shifting_and_renumbering_change_nothing(mesh, seed, front):
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(rough_meshes(), st.integers(0, 2**32 - 1))
-def test_the_order_of_faces_and_their_turns_change_nothing(mesh, seed):
+def test_the_order_and_orientation_of_faces_change_nothing(mesh, seed):
     rng = np.random.default_rng(seed)
     turned = rng.random(len(mesh.faces)) < 0.5
     faces = np.where(turned[:, None], mesh.faces[:, ::-1], mesh.faces)
@@ -333,8 +333,8 @@ def test_a_single_triangle():
     np.testing.assert_allclose(distances(mesh, [0, 1], front="line"), [0, 0, 4])
 
 
-def test_round_a_corner_the_way_is_along_the_corner():
-    """An L of flat squares: from one arm to the other the way bends at the inner corner."""
+def test_the_way_around_a_corner_touches_the_corner():
+    """An L of flat squares: the way from one arm to the other bends at the inner corner."""
     side = 9
     whole = plane(side)
     middles = whole.vertices[whole.faces].mean(axis=1)
@@ -350,10 +350,10 @@ def test_round_a_corner_the_way_is_along_the_corner():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sources": []}, "sources=.*expected numbers of vertices, one at least"),
-        ({"sources": [0.5]}, "sources=.*expected numbers of vertices"),
-        ({"sources": [True]}, "sources=.*expected numbers of vertices"),
-        ({"sources": [[0, 1]]}, "sources=.*expected numbers of vertices"),
+        ({"sources": []}, "sources=.*expected one or more indices of vertices"),
+        ({"sources": [0.5]}, "sources=.*expected one or more indices of vertices"),
+        ({"sources": [True]}, "sources=.*expected one or more indices of vertices"),
+        ({"sources": [[0, 1]]}, "sources=.*expected one or more indices of vertices"),
         ({"sources": [0, 12]}, r"sources\[1\] is 12, but the vertices are 0 to 11"),
         ({"sources": [-1]}, r"sources\[0\] is -1"),
         ({"sources": [0], "starts": [0.0, 1.0]}, "starts: 2 values for 1 sources"),

@@ -2,7 +2,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from shapes_of_meshes import (
+
+from gcgp.mesh.geodesics.distances import ray
+from gcgp.mesh.mesh import Mesh
+from mesh_shapes import (
     bumpy_sphere,
     cone,
     cylinder,
@@ -15,9 +18,6 @@ from shapes_of_meshes import (
     three_pages,
     torus,
 )
-
-from gcgp.mesh.geodesics.distances import ray
-from gcgp.mesh.mesh import Mesh
 
 FRAMES = ("edge", "curvature")
 FRACTIONS = (0.0, 0.07, 0.25, 1 / 3, 0.5, 0.81)

@@ -107,9 +107,9 @@ def surface_of(mesh: Mesh) -> Surface:
         np.ascontiguousarray(layouts[unfolded_order]),
     )
     step, buckets = _bucket_layout(np.abs(line_lengths))
-    updates = 2 * np.diff(fan_offsets) + np.diff(unfolded_offsets) + np.diff(line_offsets)
+    updates = int(np.max(2 * np.diff(fan_offsets) + np.diff(unfolded_offsets) + np.diff(line_offsets))) + 1
     fans = _fans(vertices, faces, fan_offsets, corners)
-    return Surface(vertices, faces, across, tables, fan_offsets, *fans, step, buckets, int(updates.max()) + 1)
+    return Surface._make((vertices, faces, across, tables, fan_offsets, *fans, step, buckets, updates))
 
 
 def _bucket_layout(lengths: np.ndarray) -> tuple[float, int]:
