@@ -214,3 +214,8 @@ def test_extra_metrics_are_columns(tmp_path):
     assert head.endswith("seeds  AUROC, noise")
     assert first.endswith("–")
     assert second.endswith("0.8500")
+
+
+def test_the_published_report_is_that_of_the_published_results():
+    docs = Path(__file__).parents[2] / "docs"
+    assert (docs / "results.md").read_text() == folder_report(docs / "results", docs)
