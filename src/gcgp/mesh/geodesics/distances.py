@@ -32,7 +32,7 @@ def distances(
     >>> distances(square, [1]).round(3).tolist()
     [1.0, 0.0, 1.0, 1.414]
     """
-    from gcgp.mesh.geodesics.marching import LINE, POINT, march_whole
+    from gcgp.mesh.geodesics.marching import LINE, POINT, march, new_workspace
 
     check_choice("front", front, FRONTS)
     indices = _checked_indices("sources", sources, len(mesh.vertices))
@@ -45,13 +45,20 @@ def distances(
         raise ValueError(f"starts[{i}] is {values[i]}; it must be finite and not negative")
     if not radius >= 0:
         raise ValueError(f"radius={radius!r} must not be negative")
-    kind = POINT if front == "point" else LINE
-    result = march_whole(mesh.surface, indices, values, kind, float(radius))
+    surface, kind = mesh.surface, POINT if front == "point" else LINE
+    result = np.full(len(mesh.vertices), np.inf)
+    np.minimum.at(result, indices, values)
+    distinct = list(dict.fromkeys(indices.tolist()))
+    count = len(distinct)
+    reached = np.zeros(len(result), dtype=np.uint32)
+    reached[:count] = distinct
+    space = new_workspace(surface)
+    march(surface.tables, surface.step, kind, float(radius), result, np.empty(0), space, reached, count)
     if len(indices) == 1:
         # A front over unfolded triangles can be shorter than the chord on rough surfaces.
         chords = np.linalg.norm(mesh.vertices - mesh.vertices[indices[0]], axis=1)
         result = np.maximum(result, values[0] + chords)
-        result[result > radius] = np.inf
+    result[result > radius] = np.inf
     return result
 
 

@@ -266,23 +266,3 @@ def march(tables, step, front, radius, distance, angle, workspace, reached, sour
     for i in range(count):
         settled[reached[i]] = np.inf
     return count
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def march_whole(surface, sources, starts, front, radius):  # type: ignore[no-untyped-def]
-    """Distance of each vertex from the nearest source; infinite beyond the radius."""
-    total = len(surface.vertices)
-    distance = np.full(total, np.inf)
-    reached = np.empty(total, dtype=np.uint32)
-    count = 0
-    for i in range(len(sources)):
-        if distance[sources[i]] == np.inf:
-            reached[count] = sources[i]
-            count += 1
-        distance[sources[i]] = min(distance[sources[i]], starts[i])
-    workspace = new_workspace(surface)
-    march(surface.tables, surface.step, front, radius, distance, np.empty(0), workspace, reached, count)
-    for v in range(total):
-        if distance[v] > radius:
-            distance[v] = np.inf
-    return distance

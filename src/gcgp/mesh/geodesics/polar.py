@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from gcgp.mesh.geodesics.marching import LINE, POINT, march, new_workspace
-from gcgp.mesh.geodesics.rays import sector_ends, sector_stop, trace
+from gcgp.mesh.geodesics.rays import sector_stop, trace
 from gcgp.mesh.geodesics.tables import Surface, Tables
 from gcgp.mesh.geodesics.unfolding import length_between
 
@@ -147,7 +147,7 @@ def _set_ring(surface, v, first, angle):  # type: ignore[no-untyped-def]
     total = surface.fan_totals[v]
     stretch = 2 * np.pi / total if surface.fan_closed[v] and total > 0 else 1.0
     for i in range(surface.fan_offsets[v], surface.fan_offsets[v + 1]):
-        p, q = sector_ends(surface, i)
+        p, q = surface.fan_ends[i, 0], surface.fan_ends[i, 1]
         if np.isnan(angle[p]):
             angle[p] = (surface.fan_starts[i] - first) * stretch
         if np.isnan(angle[q]):

@@ -27,7 +27,7 @@ def trace(surface, v, direction, length, seen, stamp, path):  # type: ignore[no-
     while sector + 1 < stop and surface.fan_starts[sector + 1] <= direction:
         sector += 1
     face = surface.fan_faces[sector]
-    p, q = sector_ends(surface, sector)
+    p, q = surface.fan_ends[sector, 0], surface.fan_ends[sector, 1]
     turn = direction - surface.fan_starts[sector]
     width = corner_angle(surface.vertices, v, p, q)
     vp, vq = length_between(surface.vertices, v, p), length_between(surface.vertices, v, q)
@@ -78,7 +78,7 @@ def first_directions(surface, by_curvature):  # type: ignore[no-untyped-def]
         normal = np.zeros(3)
         axis = np.zeros(3)
         for i in range(surface.fan_offsets[v], surface.fan_offsets[v + 1]):
-            p, q = sector_ends(surface, i)
+            p, q = surface.fan_ends[i, 0], surface.fan_ends[i, 1]
             a, b = vertices[p] - vertices[v], vertices[q] - vertices[v]
             normal += np.cross(a, b)
             # Both edges, as the last edge of an open fan is the first edge of no sector.
@@ -106,7 +106,7 @@ def _principal_direction(surface, v, normal, axis, centroid, longest):  # type: 
     aside = np.cross(normal, axis)
     xx, xy, yy, total = 0.0, 0.0, 0.0, 0.0
     for i in range(surface.fan_offsets[v], surface.fan_offsets[v + 1]):
-        p, q = sector_ends(surface, i)
+        p, q = surface.fan_ends[i, 0], surface.fan_ends[i, 1]
         weight = np.sqrt(np.sum(np.cross(vertices[p] - vertices[v], vertices[q] - vertices[v]) ** 2))
         for w in (p, q):
             edge = vertices[w] - vertices[v]
@@ -140,9 +140,8 @@ def _fan_angle(surface, v, towards, axis, aside):  # type: ignore[no-untyped-def
     wanted = np.arctan2(np.dot(towards, aside), np.dot(towards, axis))
     smallest, angle = np.inf, 0.0
     for i in range(surface.fan_offsets[v], surface.fan_offsets[v + 1]):
-        ends = sector_ends(surface, i)
         for k in range(2):
-            edge = vertices[ends[k]] - vertices[v]
+            edge = vertices[surface.fan_ends[i, k]] - vertices[v]
             edge_angle = np.arctan2(np.dot(edge, aside), np.dot(edge, axis))
             off = np.remainder(wanted - edge_angle + np.pi, 2 * np.pi) - np.pi
             if abs(off) < smallest - 1e-12:
@@ -150,14 +149,6 @@ def _fan_angle(surface, v, towards, axis, aside):  # type: ignore[no-untyped-def
                 base = surface.fan_starts[i] if k == 0 else sector_stop(surface, v, i)
                 angle = base + off * (total / (2 * np.pi) if closed else 1.0)
     return np.remainder(angle, total) if closed else min(max(angle, 0.0), total)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def sector_ends(surface, i):  # type: ignore[no-untyped-def]
-    """The two neighbors that bound a sector of a fan, in the order of the fan."""
-    face, corner = surface.fan_faces[i], surface.fan_corners[i]
-    p, q = surface.faces[face, (corner + 1) % 3], surface.faces[face, (corner + 2) % 3]
-    return (q, p) if surface.fan_reversed[i] else (p, q)
 
 
 @njit(cache=True, nogil=True, inline="always")

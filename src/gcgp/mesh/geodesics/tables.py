@@ -60,11 +60,9 @@ class Surface(NamedTuple):
     tables: Tables
     fan_offsets: np.ndarray
     fan_faces: np.ndarray
-    fan_corners: np.ndarray
+    fan_ends: np.ndarray
     fan_starts: np.ndarray
-    """Corners around each vertex in order, and the angle at which each starts."""
-    fan_reversed: np.ndarray
-    """Whether the orientation of the face is opposite to the order of the fan."""
+    """Faces around each vertex in order, their two other vertices in that order, and their start angles."""
     fan_totals: np.ndarray
     """`[V]`: total angle."""
     fan_closed: np.ndarray
@@ -82,9 +80,9 @@ def surface_of(mesh: Mesh) -> Surface:
     vertices, faces = mesh.vertices, mesh.distinct_faces
     across, manifold = _faces_across(vertices, faces)
     fan_offsets, corners = _grouped(faces.ravel(), len(vertices))
-    corner_layouts = _corner_layouts(vertices, faces, corners)
+    ends = np.stack([np.roll(faces, -1, axis=1).ravel(), np.roll(faces, -2, axis=1).ravel()], axis=1)[corners]
+    corner_layouts = _corner_layouts(vertices, fan_offsets, ends)
     with_area = corner_layouts[:, 3] > 0
-    corner_ends = np.stack([np.roll(faces, -1, axis=1).ravel(), np.roll(faces, -2, axis=1).ravel()], axis=1)
     shortcuts, shortcut_lengths, triangles, layouts = obtuse_shortcuts(vertices, faces, across, manifold)
     edges = np.concatenate([mesh.edges, mesh.edges[:, ::-1]])
     edge_lengths = np.linalg.norm(vertices[edges[:, 0]] - vertices[edges[:, 1]], axis=1)
@@ -100,7 +98,7 @@ def surface_of(mesh: Mesh) -> Surface:
         line_lengths,
         longest,
         np.concatenate([[0], np.cumsum(with_area)])[fan_offsets].astype(np.uint32),
-        corner_ends[corners[with_area]].astype(np.uint32),
+        ends[with_area].astype(np.uint32),
         corner_layouts[with_area],
         unfolded_offsets.astype(np.uint32),
         triangles[unfolded_order, 1:].astype(np.uint32),
@@ -108,8 +106,10 @@ def surface_of(mesh: Mesh) -> Surface:
     )
     step, buckets = _bucket_layout(np.abs(line_lengths))
     updates = int(np.max(2 * np.diff(fan_offsets) + np.diff(unfolded_offsets) + np.diff(line_offsets))) + 1
-    fans = _fans(vertices, faces, fan_offsets, corners)
-    return Surface._make((vertices, faces, across, tables, fan_offsets, *fans, step, buckets, updates))
+    order, is_reversed, *fans = _fans(vertices, fan_offsets, ends)
+    fan_ends = np.where(is_reversed[:, None], ends[order, ::-1], ends[order])
+    fans = (fan_offsets, corners[order] // 3, fan_ends, *fans)
+    return Surface._make((vertices, faces, across, tables, *fans, step, buckets, updates))
 
 
 def _bucket_layout(lengths: np.ndarray) -> tuple[float, int]:
@@ -173,89 +173,76 @@ def _perpendicular(offset, edge):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _corner_layouts(vertices, faces, corners):  # type: ignore[no-untyped-def]
+def _corner_layouts(vertices, offsets, ends):  # type: ignore[no-untyped-def]
     """See `Tables.corner_layouts`; all zero where the triangle has no area."""
-    layouts = np.zeros((len(corners), 4))
-    for i in range(len(corners)):
-        face, corner = corners[i] // 3, corners[i] % 3
-        v, p, q = faces[face, corner], faces[face, (corner + 1) % 3], faces[face, (corner + 2) % 3]
-        vp, vq = length_between(vertices, v, p), length_between(vertices, v, q)
-        pq = length_between(vertices, p, q)
-        if vp == 0 or vq == 0 or pq == 0:
-            continue
-        x, y = apex(vp, vq, pq)
-        if y > MIN_CORNER_SINE * max(vp, vq, pq):
-            layouts[i] = vp, vq, x / vq, y / vq
+    layouts = np.zeros((len(ends), 4))
+    for v in range(len(vertices)):
+        for i in range(offsets[v], offsets[v + 1]):
+            p, q = ends[i, 0], ends[i, 1]
+            vp, vq = length_between(vertices, v, p), length_between(vertices, v, q)
+            pq = length_between(vertices, p, q)
+            if vp == 0 or vq == 0 or pq == 0:
+                continue
+            x, y = apex(vp, vq, pq)
+            if y > MIN_CORNER_SINE * max(vp, vq, pq):
+                layouts[i] = vp, vq, x / vq, y / vq
     return layouts
 
 
 @njit(cache=True, nogil=True)
-def _fans(vertices, faces, offsets, corners):  # type: ignore[no-untyped-def]
-    """Order the corners around each vertex across shared edges; where a chain ends, start another one."""
-    count = len(corners)
-    fan_faces = np.empty(count, dtype=np.int64)
-    fan_corners = np.empty(count, dtype=np.int64)
-    fan_starts = np.zeros(count)
-    fan_reversed = np.zeros(count, dtype=np.bool_)
-    totals = np.zeros(len(offsets) - 1)
-    closed = np.zeros(len(offsets) - 1, dtype=np.bool_)
-    for v in range(len(offsets) - 1):
-        start, stop = offsets[v], offsets[v + 1]
-        used = np.zeros(stop - start, dtype=np.bool_)
+def _fans(vertices, offsets, ends):  # type: ignore[no-untyped-def]
+    """Order the corners around each vertex across shared edges; where a chain ends, start another one.
+
+    Returns the order, whether each corner is passed from its second end to its first, the angle at which it
+    starts, and the total angle of each vertex and whether its fan is closed.
+    """
+    order = np.empty(len(ends), dtype=np.int64)
+    is_reversed = np.zeros(len(ends), dtype=np.bool_)
+    starts = np.zeros(len(ends))
+    totals = np.zeros(len(vertices))
+    closed = np.zeros(len(vertices), dtype=np.bool_)
+    used = np.zeros(len(ends), dtype=np.bool_)
+    for v in range(len(vertices)):
+        corners = range(offsets[v], offsets[v + 1])
         first = last = -1
-        angle = 0.0
         chains = 0
-        for position in range(start, stop):
+        for position in corners:
             chosen, backwards = -1, False
-            if last >= 0:
-                for i in range(stop - start):
-                    if used[i]:
-                        continue
-                    face, corner = corners[start + i] // 3, corners[start + i] % 3
-                    if faces[face, (corner + 1) % 3] == last:
+            for i in corners:
+                if last >= 0 and not used[i]:
+                    if ends[i, 0] == last:
                         chosen, backwards = i, False
                         break
-                    if chosen < 0 and faces[face, (corner + 2) % 3] == last:
+                    if chosen < 0 and ends[i, 1] == last:
                         chosen, backwards = i, True
-            new_chain = chosen < 0
-            if new_chain:
-                chosen, backwards = _chain_start(faces, corners, start, stop, used)
-            used[chosen] = True
-            face, corner = corners[start + chosen] // 3, corners[start + chosen] % 3
-            p, q = faces[face, (corner + 1) % 3], faces[face, (corner + 2) % 3]
-            if new_chain:
+            if chosen < 0:
+                chosen, backwards = _chain_start(ends, corners, used)
                 chains += 1
-                first = q if backwards else p
-            fan_faces[position], fan_corners[position], fan_reversed[position] = face, corner, backwards
-            fan_starts[position] = angle
-            angle += corner_angle(vertices, v, p, q)
-            last = p if backwards else q
-        totals[v] = angle
-        closed[v] = chains == 1 and last == first and stop - start > 2
-    return fan_faces, fan_corners, fan_starts, fan_reversed, totals, closed
+                first = ends[chosen, 1 if backwards else 0]
+            used[chosen] = True
+            order[position], is_reversed[position], starts[position] = chosen, backwards, totals[v]
+            totals[v] += corner_angle(vertices, v, ends[chosen, 0], ends[chosen, 1])
+            last = ends[chosen, 0 if backwards else 1]
+        closed[v] = chains == 1 and last == first and len(corners) > 2
+    return order, is_reversed, starts, totals, closed
 
 
 @njit(cache=True, nogil=True)
-def _chain_start(faces, corners, start, stop, used):  # type: ignore[no-untyped-def]
+def _chain_start(ends, corners, used):  # type: ignore[no-untyped-def]
     """An unused corner with an edge that no other unused corner shares, and whether that is its second edge.
 
     If all edges are shared, the first unused corner.
     """
-    for side in (1, 2):
-        for i in range(stop - start):
-            if used[i]:
-                continue
-            end = faces[corners[start + i] // 3, (corners[start + i] + side) % 3]
-            shared = False
-            for j in range(stop - start):
-                if j != i and not used[j]:
-                    face, corner = corners[start + j] // 3, corners[start + j] % 3
-                    if end in (faces[face, (corner + 1) % 3], faces[face, (corner + 2) % 3]):
-                        shared = True
-                        break
+    for side in range(2):
+        for i in corners:
+            shared = used[i]
+            for j in corners:
+                if shared:
+                    break
+                shared = j != i and not used[j] and ends[i, side] in (ends[j, 0], ends[j, 1])
             if not shared:
-                return i, side == 2
-    for i in range(stop - start):
+                return i, side == 1
+    for i in corners:
         if not used[i]:
             return i, False
     return -1, False
