@@ -19,7 +19,7 @@ def icosphere(subdivisions: int) -> Mesh:
 
 
 def bumpy_sphere(subdivisions: int, seed: int = 0, height: float = 0.15) -> Mesh:
-    """A sphere with smooth bumps, about which no direction is special."""
+    """A sphere with smooth bumps, without symmetry."""
     rng = np.random.default_rng(seed)
     vertices = icosphere(subdivisions).vertices
     heights = 1 + height * np.sin(3 * vertices @ rng.normal(size=(3, 4)) + rng.normal(size=4)).mean(axis=1)
@@ -27,7 +27,7 @@ def bumpy_sphere(subdivisions: int, seed: int = 0, height: float = 0.15) -> Mesh
 
 
 def grid_faces(rows: int, columns: int, round_rows: bool = False, round_columns: bool = False) -> np.ndarray:
-    """Two triangles for each square of a grid of vertices, which may close up in either direction."""
+    """Two triangles per square of a grid of vertices, which may be periodic in either direction."""
     faces = []
     for i in range(rows if round_rows else rows - 1):
         for j in range(columns if round_columns else columns - 1):
@@ -40,7 +40,7 @@ def grid_faces(rows: int, columns: int, round_rows: bool = False, round_columns:
 def plane(side: int, jitter: float = 0.0, stretch: float = 1.0, seed: int = 0) -> Mesh:
     """The unit square as a grid of `side`² vertices, those inside moved by up to `jitter` of the spacing.
 
-    `stretch` makes one direction so many times longer.
+    `stretch` is the length of the first direction.
     """
     rng = np.random.default_rng(seed)
     x, y = np.meshgrid(np.arange(side), np.arange(side), indexing="ij")
@@ -80,7 +80,7 @@ def torus(rows: int = 40, columns: int = 24, large: float = 1.0, small: float = 
 
 
 def cylinder(rows: int = 15, columns: int = 24, height: float = 3.0) -> Mesh:
-    """The side of a cylinder of radius 1 round the third axis, open at both ends, row 0 at the bottom.
+    """The side of a cylinder of radius 1 around the third axis, open at both ends, row 0 at the bottom.
 
     Every other row is turned by half a step, so that no triangle is obtuse.
     """
@@ -111,7 +111,7 @@ def cone(rows: int = 12, columns: int = 18, slope: float = 1.0) -> Mesh:
 
 
 def moebius(count: int = 24, width: float = 0.3) -> Mesh:
-    """A strip with half a twist: it cannot be oriented, so that one edge has faces that disagree."""
+    """A strip with half a twist: it cannot be oriented, so one edge is traversed twice in one direction."""
     angle = np.linspace(0, 2 * np.pi, count, endpoint=False)
     middle = np.column_stack([np.cos(angle), np.sin(angle), 0 * angle])
     across = np.column_stack(
@@ -143,7 +143,7 @@ def three_pages(side: int = 6) -> Mesh:
 
 
 def side_by_side(*meshes: Mesh) -> Mesh:
-    """The meshes as parts of one that do not touch (in numbering; in space they may)."""
+    """One mesh with these meshes as components; in space they may touch."""
     starts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
     return Mesh(
         np.concatenate([mesh.vertices for mesh in meshes]),
@@ -152,19 +152,26 @@ def side_by_side(*meshes: Mesh) -> Mesh:
 
 
 def renumbered(mesh: Mesh, order: np.ndarray) -> Mesh:
-    """The mesh with vertex `order[i]` in place `i`."""
+    """The mesh whose vertex `i` is vertex `order[i]` of the given one."""
     return Mesh(mesh.vertices[order], np.argsort(order)[mesh.faces])
 
 
 def moved(mesh: Mesh, seed: int = 0) -> Mesh:
-    """The mesh turned and shifted at random."""
+    """The mesh after a random rotation and translation."""
     rng = np.random.default_rng(seed)
     turn, _ = np.linalg.qr(rng.normal(size=(3, 3)))
     return Mesh(mesh.vertices @ (turn * np.linalg.det(turn)).T + rng.normal(size=3), mesh.faces)
 
 
+def boundary(mesh: Mesh) -> np.ndarray:
+    """Indices of the vertices of edges with one face."""
+    sides = np.sort(mesh.faces[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2), axis=1)
+    edges, uses = np.unique(sides, axis=0, return_counts=True)
+    return np.unique(edges[uses == 1])
+
+
 def edge_graph(mesh: Mesh):
-    """The edges with their lengths as a sparse matrix for scipy; those of length zero are kept."""
+    """The edges with their lengths as a sparse matrix for scipy; edges of length zero are included."""
     from scipy.sparse import coo_array
 
     ends = mesh.vertices[mesh.edges]

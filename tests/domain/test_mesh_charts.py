@@ -9,6 +9,7 @@ from gcgp.domain.meshes import Meshes
 from gcgp.mesh.geodesics.distances import distances, ray
 from gcgp.mesh.mesh import Mesh
 from mesh_shapes import (
+    boundary,
     bumpy_sphere,
     cone,
     icosphere,
@@ -136,12 +137,6 @@ def test_theta_on_a_plane_is_the_angle_of_the_offset_up_to_a_rotation_per_vertex
     assert np.abs(off[inside]).max() < 5e-3
 
 
-def boundary(mesh):
-    sides = np.sort(mesh.faces[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2), axis=1)
-    edges, uses = np.unique(sides, axis=0, return_counts=True)
-    return np.unique(edges[uses == 1])
-
-
 def test_theta_on_a_boundary_is_a_true_angle_too():
     mesh = plane(8, jitter=0.3)
     chart = mesh_chart(mesh, ["rho", "theta"], 0.4)
@@ -161,7 +156,7 @@ def test_theta_on_a_boundary_does_not_depend_on_the_orientation_of_faces():
         rows = rows_of(chart)
         offsets = mesh.vertices[chart.neighbors] - mesh.vertices[rows]
         true = np.arctan2(offsets[:, 1], offsets[:, 0])
-        # A vertex may go round either way.
+        # The fan of a vertex may have either orientation.
         off = np.minimum(
             largest(np.abs(turned_back(chart, true)), chart),
             largest(np.abs(turned_back(chart, -true)), chart),
@@ -208,7 +203,7 @@ def test_distances_from_rays_are_those_on_the_whole_mesh(mesh, reach, frame):
             path = ray(mesh, v, j / 6, length=rounded_up(mesh, reach), frame=frame)
             expected = np.minimum(distances(mesh, path, front="line")[chart.neighbors[row]], rho)
             inner = rho <= reach / 2
-            # Cut off at the rim, a front finds no shorter ways, and near it must go round.
+            # Fronts stay within the chart, so distances near its rim may be longer.
             assert (found[:, j] >= expected * (1 - 1e-5) - 1e-6).all()
             assert (np.minimum(found[:, j], rho) - expected)[inner].max(initial=0) < 0.06 * reach
             assert (np.minimum(found[:, j], rho) - expected).max(initial=0) < 0.5 * reach

@@ -10,26 +10,9 @@ from scipy.spatial import cKDTree
 
 from gcgp.mesh.decimation import decimate
 from gcgp.mesh.mesh import Mesh
+from mesh_shapes import as_mesh, icosphere, plane
 
-
-def as_mesh(shape, name=""):
-    return Mesh(shape.vertices, shape.faces, name=name)
-
-
-def grid(side):
-    """A flat square of `side`² vertices."""
-    x, y = np.meshgrid(np.arange(side), np.arange(side), indexing="ij")
-    corner = (np.arange(side - 1)[:, None] * side + np.arange(side - 1)).ravel()
-    faces = np.concatenate(
-        [
-            np.column_stack([corner, corner + side, corner + side + 1]),
-            np.column_stack([corner, corner + side + 1, corner + 1]),
-        ]
-    )
-    return Mesh(np.column_stack([x.ravel(), y.ravel(), 0 * x.ravel()]) / (side - 1), faces)
-
-
-SPHERE = as_mesh(trimesh.creation.icosphere(subdivisions=4), "sphere")
+SPHERE = replace(icosphere(4), name="sphere")
 
 
 def blob(seed):
@@ -84,7 +67,7 @@ def test_no_topology_is_lost():
 
 
 def test_a_flat_square_keeps_its_plane_its_corners_and_its_boundary():
-    result = decimate(grid(20), 30)
+    result = decimate(plane(20), 30)
     found = result.report()
     assert (found.vertices, found.boundary_loops, found.euler_characteristic) == (30, 1, 1)
     assert found.clean
@@ -162,7 +145,7 @@ def test_bad_input():
 
 
 def test_duplicate_faces_are_dropped():
-    mesh = as_mesh(trimesh.creation.icosphere(subdivisions=2))
+    mesh = icosphere(2)
     repeated = Mesh(mesh.vertices, np.concatenate([mesh.faces, mesh.faces[::3, ::-1]]))
     expected, found = decimate(mesh, 60), decimate(repeated, 60)
     np.testing.assert_array_equal(found.vertices, expected.vertices)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gcgp.mesh.mesh import Mesh
 from gcgp.mesh.report import MeshReport
+from mesh_shapes import moebius
 
 TETRAHEDRON = np.array([[0, 1, 2], [0, 3, 1], [1, 3, 2], [2, 3, 0]])
 POINTS = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [2, 2, 1], [3, 1, 4], [4, 1, 5]])
@@ -14,21 +15,6 @@ POINTS = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [2, 2, 1], [3, 1,
 def report(faces, count=None):
     faces = np.array(faces)
     return Mesh(POINTS[: count or faces.max() + 1], faces).report()
-
-
-def moebius(count=12):
-    angle = np.linspace(0, 2 * np.pi, count, endpoint=False)
-    middle = np.column_stack([np.cos(angle), np.sin(angle), 0 * angle])
-    across = np.column_stack(
-        [np.cos(angle / 2) * np.cos(angle), np.cos(angle / 2) * np.sin(angle), np.sin(angle / 2)]
-    )
-    vertices = np.stack([middle - 0.3 * across, middle + 0.3 * across], axis=1).reshape(-1, 3)
-    faces = []
-    for i in range(count):
-        a, b = 2 * i, 2 * i + 1
-        c, d = (1, 0) if i == count - 1 else (a + 2, b + 2)
-        faces += [[a, b, c], [b, d, c]]
-    return Mesh(vertices, faces)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,14 @@
 import numpy as np
 import pytest
-import trimesh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from gcgp.mesh.mesh import Mesh
 from gcgp.mesh.spectrum import laplace_beltrami
-from mesh_shapes import scattered_plane
+from mesh_shapes import icosphere, scattered_plane, side_by_side
 
 TRIANGLE = Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]])
-
-
-def sphere(subdivisions):
-    ball = trimesh.creation.icosphere(subdivisions=subdivisions)
-    return Mesh(np.array(ball.vertices), np.array(ball.faces))
 
 
 def rectangle(rows, columns, width=1.0, height=1.0):
@@ -30,14 +24,6 @@ def rectangle(rows, columns, width=1.0, height=1.0):
 def bumpy(seed, rows=12, columns=14):
     flat = rectangle(rows, columns, 1.3, 0.9)
     return Mesh(flat.vertices + np.random.default_rng(seed).normal(0, 0.02, flat.vertices.shape), flat.faces)
-
-
-def together(*meshes):
-    offsets = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
-    return Mesh(
-        np.concatenate([mesh.vertices for mesh in meshes]),
-        np.concatenate([mesh.faces + offset for mesh, offset in zip(meshes, offsets[:-1], strict=True)]),
-    )
 
 
 def heat(spectrum, time=0.01):
@@ -58,7 +44,7 @@ def assert_sound(mesh, spectrum):
 
 @pytest.mark.parametrize("subdivisions", [3, 4])
 def test_a_sphere_has_l_times_l_plus_1(subdivisions):
-    mesh = sphere(subdivisions)
+    mesh = icosphere(subdivisions)
     spectrum = laplace_beltrami(mesh, 36)
     degrees = np.repeat(np.arange(6), 2 * np.arange(6) + 1)
     np.testing.assert_allclose(spectrum.eigenvalues, degrees * (degrees + 1), rtol=0.05, atol=1e-9)
@@ -110,13 +96,15 @@ def test_at_unit_area():
 
 
 def test_the_same_mesh_gives_the_same_bits():
-    mesh = sphere(3)
+    mesh = icosphere(3)
     first, second = laplace_beltrami(mesh), laplace_beltrami(mesh)
     np.testing.assert_array_equal(first.eigenfunctions, second.eigenfunctions)
     np.testing.assert_array_equal(first.eigenvalues, second.eigenvalues)
 
 
-@pytest.mark.parametrize("mesh", [bumpy(2), rectangle(12, 12), sphere(2)], ids=["bumpy", "square", "sphere"])
+@pytest.mark.parametrize(
+    "mesh", [bumpy(2), rectangle(12, 12), icosphere(2)], ids=["bumpy", "square", "sphere"]
+)
 @pytest.mark.parametrize("eigenpairs", [16, 60])
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=5, deadline=None)
@@ -142,8 +130,8 @@ def test_dense_and_sparse_agree():
 
 
 def test_equal_components_have_equal_eigenvalues():
-    part = sphere(2)
-    mesh = together(*(Mesh(part.vertices + np.array([3.0 * i, 0, 0]), part.faces) for i in range(4)))
+    part = icosphere(2)
+    mesh = side_by_side(*(Mesh(part.vertices + np.array([3.0 * i, 0, 0]), part.faces) for i in range(4)))
     spectrum = laplace_beltrami(mesh, 36)
     np.testing.assert_allclose(
         spectrum.eigenvalues, np.repeat(laplace_beltrami(part, 9).eigenvalues, 4), rtol=1e-8, atol=1e-8
@@ -204,7 +192,7 @@ class TestDirtyMeshes:
         fan = Mesh(
             [[0, 0, 0], [0, 0, 1], [1, 0, 0], [-1, 1, 0], [-1, -1, 0]], [[0, 1, 2], [0, 1, 3], [0, 1, 4]]
         )
-        mesh = together(sphere(1), fan, TRIANGLE)
+        mesh = side_by_side(icosphere(1), fan, TRIANGLE)
         spectrum = laplace_beltrami(mesh)
         assert (spectrum.eigenvalues < 1e-9).sum() == 3
         assert_sound(mesh, spectrum)

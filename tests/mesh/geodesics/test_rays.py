@@ -6,6 +6,7 @@ import pytest
 from gcgp.mesh.geodesics.distances import ray
 from gcgp.mesh.mesh import Mesh
 from mesh_shapes import (
+    boundary,
     bumpy_sphere,
     cone,
     cylinder,
@@ -66,12 +67,6 @@ def test_on_a_plane_it_goes_straight(mesh):
             assert len(path) > 2
             # To the boundary it goes, and not beyond.
             assert path[-1] in boundary(mesh)
-
-
-def boundary(mesh):
-    sides = np.sort(mesh.faces[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2), axis=1)
-    edges, uses = np.unique(sides, axis=0, return_counts=True)
-    return np.unique(edges[uses == 1])
 
 
 def test_half_a_turn_is_the_opposite_direction():
