@@ -19,7 +19,7 @@ from benchmarks.fuzz.judging import check, check_finite
 from benchmarks.fuzz.predictions import outputs
 from benchmarks.fuzz.values import Change, hostile
 from gcgp import Mesh, Signals
-from gcgp._runtime.cache import CACHE_VARIABLE, ENDING
+from gcgp._runtime.cache import CACHE_SUFFIX, CACHE_VARIABLE
 from gcgp._runtime.cache_file import read_arrays, write_arrays
 from gcgp.domain.mesh_charts import mesh_chart
 from gcgp.mesh.spectrum import laplace_beltrami
@@ -165,7 +165,7 @@ def cache_files(draw: Draw, folder: Path) -> Run:
     copied = folder / "case-cache"
     shutil.rmtree(copied, ignore_errors=True)
     shutil.copytree(filled, copied)
-    path = draw.one_of(sorted(copied.glob("*" + ENDING)))
+    path = draw.one_of(sorted(copied.glob("*" + CACHE_SUFFIX)))
     plausible = draw.named("damage", DAMAGE)(draw, path)
 
     def run() -> None:
