@@ -33,26 +33,16 @@ class MeshReport:
     vertices: int
     faces: int
     edges: int
-    components: int
-    """Connected parts, not counting isolated vertices."""
-    isolated_vertices: int
-    """Vertices of no face."""
-    degenerate_faces: int
-    """Faces that name a vertex twice, or whose area is zero up to rounding."""
-    duplicate_faces: int
-    """Faces with the same three vertices as an earlier face, in any order."""
-    boundary_edges: int
-    """Edges of one face."""
-    boundary_loops: int
-    """Connected parts of the boundary."""
-    non_manifold_edges: int
-    """Edges of three or more faces."""
-    non_manifold_vertices: int
-    """Vertices whose faces form more than one fan (bow-ties)."""
-    misoriented_edges: int
-    """Edges that both of their faces traverse in the same direction."""
-    euler_characteristic: int
-    """Vertices - edges + faces, without isolated vertices and duplicate or degenerate faces."""
+    components: int  # connected parts, not counting isolated vertices
+    isolated_vertices: int  # vertices of no face
+    degenerate_faces: int  # that name a vertex twice, or whose area is zero up to rounding
+    duplicate_faces: int  # with the same three vertices as an earlier face, in any order
+    boundary_edges: int  # of one face
+    boundary_loops: int  # connected parts of the boundary
+    non_manifold_edges: int  # of three or more faces
+    non_manifold_vertices: int  # whose faces form more than one fan (bow-ties)
+    misoriented_edges: int  # that both of their faces traverse in the same direction
+    euler_characteristic: int  # without isolated vertices and duplicate or degenerate faces
     duplicate_face_indices: tuple[int, ...] = field(default=(), repr=False)
 
     @property

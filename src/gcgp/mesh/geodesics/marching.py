@@ -30,15 +30,11 @@ MAX_VISITS_PER_VERTEX = 50
 class Workspace(NamedTuple):
     """Arrays to work in, which `march` leaves as it finds them."""
 
-    settled: np.ndarray
-    """`[V]`, infinite: distances at which vertices were visited."""
-    heads: np.ndarray
-    """`[buckets]`, −1: the first slot of the queue in each bucket."""
-    queue: np.ndarray
-    following: np.ndarray
-    """The vertex in each slot of the queue, and the next slot of the same bucket."""
-    improved: np.ndarray
-    """`[max_updates]`: vertices improved by the current visit."""
+    settled: np.ndarray  # [V], infinite: distances at which vertices were visited
+    heads: np.ndarray  # [buckets], −1: the first slot of the queue in each bucket
+    queue: np.ndarray  # [2V]: the vertex in each slot
+    following: np.ndarray  # [2V]: the next slot of the same bucket
+    improved: np.ndarray  # [max_updates]: vertices improved by the current visit
 
 
 @njit(cache=True, nogil=True)
@@ -132,13 +128,10 @@ def march(tables, step, front, radius, distance, angle, workspace, reached, sour
     direction in which the way left the only source, given at its neighbors and NaN elsewhere. Vertices
     wait in buckets of distances, `step` wide, in no order.
     """
-    line_offsets, line_ends, line_lengths = tables.line_offsets, tables.line_ends, tables.line_lengths
-    corner_offsets, corner_ends = tables.corner_offsets, tables.corner_ends
-    corner_layouts, longest_lines = tables.corner_layouts, tables.longest_lines
-    unfolded_offsets, unfolded_ends = tables.unfolded_offsets, tables.unfolded_ends
-    unfolded_layouts = tables.unfolded_layouts
-    settled, heads, improved = workspace.settled, workspace.heads, workspace.improved
-    queue, following = workspace.queue, workspace.following
+    line_offsets, line_ends, line_lengths, longest_lines = tables[:4]
+    corner_offsets, corner_ends, corner_layouts = tables[4:7]
+    unfolded_offsets, unfolded_ends, unfolded_layouts = tables[7:]
+    settled, heads, queue, following, improved = workspace
     with_angle = len(angle) > 0
     source = reached[0]
     inverse = 1 / step

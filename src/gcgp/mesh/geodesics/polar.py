@@ -21,16 +21,11 @@ SOURCES_PER_BLOCK = 32
 class Block(NamedTuple):
     """Neighbors of a run of sources, and their coordinates."""
 
-    counts: np.ndarray
-    """`[sources]`."""
-    neighbors: np.ndarray
-    """`[pairs]`, ascending for each source."""
-    rho: np.ndarray
-    """`[pairs]`: geodesic distance."""
-    theta: np.ndarray
-    """`[pairs]` or empty: angle from the first direction; NaN at the source."""
-    rays: np.ndarray
-    """`[pairs, J]`: distance from each ray."""
+    counts: np.ndarray  # [sources]
+    neighbors: np.ndarray  # [pairs], ascending for each source
+    rho: np.ndarray  # [pairs]: geodesic distance
+    theta: np.ndarray  # [pairs] or empty: angle from the first direction; NaN at the source
+    rays: np.ndarray  # [pairs, J]: distance from each ray
 
 
 def blocks(

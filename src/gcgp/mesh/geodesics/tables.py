@@ -31,48 +31,33 @@ class Tables(NamedTuple):
     """
 
     line_offsets: np.ndarray
-    line_ends: np.ndarray
-    line_lengths: np.ndarray
-    """Edges, and shortcuts over unfolded obtuse triangles; the lengths of shortcuts are negative."""
-    longest_lines: np.ndarray
-    """`[V]`: length of the longest edge or shortcut out of each vertex; 0 if there are none."""
+    line_ends: np.ndarray  # of edges, and of shortcuts over unfolded obtuse triangles
+    line_lengths: np.ndarray  # negative for shortcuts
+    longest_lines: np.ndarray  # [V]: length of the longest line out of each vertex; 0 if there are none
     corner_offsets: np.ndarray
-    corner_ends: np.ndarray
-    """`[corners, 2]`: the other two vertices, p and q, of each face at the vertex."""
-    corner_layouts: np.ndarray
-    """`[corners, 4]`: lengths of the edges to p and q, cosine and sine of the angle between them."""
+    corner_ends: np.ndarray  # [corners, 2]: the other two vertices, p and q, of each face at the vertex
+    corner_layouts: np.ndarray  # [corners, 4]: lengths of vp and vq, cosine and sine of the angle between
     unfolded_offsets: np.ndarray
-    unfolded_ends: np.ndarray
-    """`[triangles, 2]`: p and q, which form an unfolded triangle with the vertex; q is an obtuse corner."""
-    unfolded_layouts: np.ndarray
-    """`[triangles, 3]`: with the vertex at (0, 0) and p at (a, 0), q is at (b, c), c > 0."""
+    unfolded_ends: np.ndarray  # [triangles, 2]: p and q of unfolded triangles; q is an obtuse corner
+    unfolded_layouts: np.ndarray  # [triangles, 3]: v at (0, 0) and p at (a, 0), then q at (b, c), c > 0
 
 
 class Surface(NamedTuple):
     """All tables of a mesh. The range `fan_offsets[v]:fan_offsets[v + 1]` belongs to vertex `v`."""
 
-    vertices: np.ndarray
-    """`[V, 3]`."""
-    faces: np.ndarray
-    """`[F, 3]`."""
-    across: np.ndarray
-    """`[F, 3]`: the face beyond the edge opposite corner `i`, or −1."""
+    vertices: np.ndarray  # [V, 3]
+    faces: np.ndarray  # [F, 3]
+    across: np.ndarray  # [F, 3]: the face beyond the edge opposite corner i, or −1
     tables: Tables
     fan_offsets: np.ndarray
-    fan_faces: np.ndarray
-    fan_ends: np.ndarray
-    fan_starts: np.ndarray
-    """Faces around each vertex in order, their two other vertices in that order, and their start angles."""
-    fan_totals: np.ndarray
-    """`[V]`: total angle."""
-    fan_closed: np.ndarray
-    """`[V]`: whether the last corner is next to the first."""
-    step: float
-    """Width of a bucket: vertices whose distances differ by less may be visited in any order."""
-    buckets: int
-    """A power of two; together the buckets are wider than the longest edge, unless that is very long."""
-    max_updates: int
-    """Upper bound of the number of updates that one visit of a vertex makes."""
+    fan_faces: np.ndarray  # [corners]: the faces around each vertex in order
+    fan_ends: np.ndarray  # [corners, 2]: their two other vertices in that order
+    fan_starts: np.ndarray  # [corners]: the angles at which they start
+    fan_totals: np.ndarray  # [V]: total angle
+    fan_closed: np.ndarray  # [V]: whether the last corner is next to the first
+    step: float  # width of a bucket: vertices whose distances differ by less may be visited in any order
+    buckets: int  # a power of two; together wider than the longest edge, unless that is very long
+    max_updates: int  # upper bound of the number of updates in one visit of a vertex
 
 
 def surface_of(mesh: Mesh) -> Surface:
