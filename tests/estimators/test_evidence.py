@@ -9,7 +9,7 @@ from gcgp import GCGPClassifier, GCGPRegressor, Patch, PatchKernel, Runtime
 from gcgp.estimators.evidence import VertexEvidence
 from gcgp.weighting import Box
 
-FAST = {"n_inducing": 25}
+FAST = {"n_inducing": 25, "kernel": PatchKernel(lengthscale=0.5, variance=10.0)}
 FLOAT64 = Runtime(dtype="float64")
 
 
@@ -38,8 +38,7 @@ def test_evidence_of_graphs_has_one_row_per_vertex():
 
 def test_evidence_is_zero_where_a_vertex_has_no_patch(images_and_labels):
     images, labels = images_and_labels
-    kernel = PatchKernel(lengthscale=0.5, variance=10.0)
-    model = GCGPClassifier(Box(3), kernel=kernel, patch=Patch(position=False), **FAST).fit(images, labels)
+    model = GCGPClassifier(Box(3), patch=Patch(position=False), **FAST).fit(images, labels)
     mean, std = model.evidence(images[:1])[0]
     border = np.ones((9, 9), dtype=bool)
     border[1:-1, 1:-1] = False
@@ -50,7 +49,7 @@ def test_evidence_is_zero_where_a_vertex_has_no_patch(images_and_labels):
 
 def test_evidence_of_a_regressor_sums_to_the_latent_mean():
     images = np.random.default_rng(0).random((40, 8, 8))
-    model = GCGPRegressor(n_inducing=30, runtime=FLOAT64).fit(images, images.mean(axis=(1, 2)))
+    model = GCGPRegressor(runtime=FLOAT64, **FAST).fit(images, images.mean(axis=(1, 2)))
     check_evidence_sums(model, images[:5], 1e-9)
     mean, std = model.evidence(images[:2])[1]
     assert mean.shape == std.shape == (8, 8, 1)

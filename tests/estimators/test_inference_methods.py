@@ -16,7 +16,6 @@ from sklearn.datasets import load_digits
 import gcgp
 from gcgp import (
     SVGP,
-    ClosedForm,
     Gaussian,
     GCGPClassifier,
     GCGPRegressor,
@@ -81,21 +80,6 @@ def test_refined_means_classify_digits_better(unseen, tmp_path):
     loaded = gcgp.load(tmp_path / "model")
     assert loaded.softmax_weight_ == model.softmax_weight_
     np.testing.assert_array_equal(loaded.predict_proba(unseen[0]), model.predict_proba(unseen[0]))
-
-
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        ("closed-form", ClosedForm()),
-        ("natural-gradient", NaturalGradient()),
-        ("svgp", SVGP()),
-    ],
-)
-def test_a_string_and_an_object_give_the_same_model(name, method, digits, unseen):
-    by_name, by_object = (
-        GCGPClassifier(Box(3), inference=inference, **SMALL).fit(*digits) for inference in (name, method)
-    )
-    np.testing.assert_array_equal(by_name.predict_proba(unseen[0]), by_object.predict_proba(unseen[0]))
 
 
 def test_the_bound_selects_the_variance_on_request(digits):

@@ -236,43 +236,32 @@ def test_errors_for_parameters_that_do_not_exist(model, params, message):
         model.set_params(**params)
 
 
-@pytest.mark.parametrize(
-    ("shorthand", "objects"),
-    [
-        (
-            {
-                "kernel": "matern32",
-                "aggregate": "sum",
-                "patch": "auto",
-                "likelihood": "auto",
-                "runtime": None,
-            },
-            {
-                "kernel": PatchKernel("matern32"),
-                "aggregate": Aggregate("sum"),
-                "patch": Patch(),
-                "likelihood": Dirichlet(),
-                "runtime": Runtime(),
-            },
-        ),
-        (
-            {"inference": "refined", "likelihood": "dirichlet"},
-            {"inference": Refined(), "likelihood": Dirichlet()},
-        ),
-        (
-            {"inference": "svgp", "likelihood": "robust-max", "learn": "variance"},
-            {"inference": SVGP(), "likelihood": RobustMax(), "learn": Learn(["variance"])},
-        ),
-    ],
-    ids=["closed form", "refined", "svgp"],
-)
-def test_strings_are_shorthand_for_objects(shorthand, objects):
+CLOSED_FORM = {
+    "kernel": ("matern32", PatchKernel("matern32")),
+    "aggregate": ("sum", Aggregate("sum")),
+    "patch": ("auto", Patch()),
+    "likelihood": ("auto", Dirichlet()),
+    "inference": ("closed-form", ClosedForm()),
+    "runtime": (None, Runtime()),
+}
+REFINED = {"inference": ("refined", Refined()), "likelihood": ("dirichlet", Dirichlet())}
+VARIATIONAL = {"inference": ("natural-gradient", NaturalGradient()), "likelihood": ("softmax", Softmax())}
+STOCHASTIC = {
+    "inference": ("svgp", SVGP()),
+    "likelihood": ("robust-max", RobustMax()),
+    "learn": ("variance", Learn(["variance"])),
+}
+
+
+@pytest.mark.parametrize("options", [CLOSED_FORM, REFINED, VARIATIONAL, STOCHASTIC])
+def test_strings_are_shorthand_for_objects(options):
     images, labels = bars(count=12, side=5)
     fixed = {"n_inducing": 5, "kernel": PatchKernel(lengthscale=0.5, variance=10.0)}
-    predictions = [
-        GCGPClassifier(Radial([0.0, 1.0]), **(fixed | options)).fit(images, labels).predict_proba(images)
-        for options in (shorthand, objects)
-    ]
+    predictions = []
+    for choice in (0, 1):
+        chosen = fixed | {name: values[choice] for name, values in options.items()}
+        model = GCGPClassifier(Radial([0.0, 1.0]), **chosen).fit(images, labels)
+        predictions.append(model.predict_proba(images))
     np.testing.assert_array_equal(predictions[0], predictions[1])
 
 
