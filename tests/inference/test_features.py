@@ -156,7 +156,7 @@ def test_vertices_in_blocks_are_the_same(at_once, monkeypatch):
     signals = graphs()
     features = Features(two_terms(signals), PLENTY)
     expected = features.at_vertices(signals)
-    monkeypatch.setattr("gcgp.inference.features.VERTICES_AT_ONCE", at_once)
+    monkeypatch.setattr("gcgp.inference.features.VERTICES_PER_BLOCK", at_once)
     torch.testing.assert_close(features.at_vertices(signals), expected)
 
 

@@ -11,6 +11,7 @@ from test_features import PLENTY, images
 
 from gcgp.inference import Features, Statistics, Term
 from gcgp.inference.likelihoods import Gaussian
+from gcgp.inference.prior_variances import Sampling
 from gcgp.kernel import ConvolutionalKernel, RotationAverage, base_kernel
 from gcgp.kernel.base import set_lengthscales
 from gcgp.patches import Convolution
@@ -35,6 +36,10 @@ def made(kernel: str = "rbf", pooled: bool = False):
     return signals, Features([term], PLENTY)
 
 
+def sampled(seed: int, draws: int = DRAWS) -> Sampling:
+    return Sampling(draws, seed, np.arange(3))
+
+
 def assert_right_on_average(estimates: torch.Tensor, exact: torch.Tensor) -> None:
     error = estimates.std(dim=0) / len(estimates) ** 0.5
     assert ((estimates.mean(dim=0) - exact).abs() < 4.5 * error + 1e-12).all()
@@ -48,7 +53,7 @@ def test_what_is_unexplained_is_right_on_average_and_its_error_a_share_of_it(ker
     signals, features = made(kernel, pooled)
     patches, run = features.patches(signals), slice(0, len(signals))
     exact = features.of_patches(patches, run)
-    drawn = [features.of_patches(patches, run, draws=DRAWS, seed=seed) for seed in range(REPEATS)]
+    drawn = [features.of_patches(patches, run, sampling=sampled(seed)) for seed in range(REPEATS)]
     estimates = torch.stack([chunk.unexplained for chunk in drawn])
     assert_right_on_average(estimates, exact.unexplained)
     assert (estimates.std(dim=0) < 3 * exact.unexplained).all()
@@ -69,7 +74,7 @@ def test_the_sampled_bound_is_right_on_average(kernel, pooled):
         statistics.add(chunk.features, group, targets, chunk.unexplained)
         return likelihood.bound(statistics, 5.0)
 
-    estimates = torch.stack([bound(draws=DRAWS, seed=seed) for seed in range(REPEATS)])
+    estimates = torch.stack([bound(sampling=sampled(seed)) for seed in range(REPEATS)])
     assert_right_on_average(estimates, bound())
 
 
@@ -113,18 +118,10 @@ def test_gradients_flow_through_estimates_that_are_negative():
     signals, features = made()
     (term,) = features.terms
     term.kernel.requires_grad_(True)
-    chart = term.convolution.make_chart(signals)
+    patches = features.patches(signals, grad=True)
     for seed in range(20):
-        roots = features.roots()
-        chunk = features.traced(
-            signals,
-            slice(0, len(signals)),
-            roots,
-            [chart],
-            draws=4,
-            seed=seed,
-            numbers=np.arange(len(signals)),
-        )
+        sampling = sampled(seed, draws=4)
+        chunk = features.of_patches(patches, slice(0, 3), sampling=sampling, roots=features.roots())
         if bool((chunk.unexplained < 0).any()):
             break
     negative = torch.nonzero(chunk.unexplained < 0)[0, 0]

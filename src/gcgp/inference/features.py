@@ -20,13 +20,13 @@ from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.base import evaluate, prior_variance
 from gcgp.patches import Convolution, Patches
 
-JITTER = 1e-6
-VERTICES_AT_ONCE = 4096
+DEFAULT_JITTER = 1e-6
+VERTICES_PER_BLOCK = 4096
 CPU = torch.device("cpu")
 RUN_BYTES = 64 << 20
-"""A run of signals takes no more than this, whatever the memory limit: larger ones are slower."""
+"""Most bytes of a run of signals, whatever the memory limit: larger runs are slower."""
 CHUNK_BYTES = 32 << 20
-"""Features of so many bytes are given at a time: products of smaller ones are slower."""
+"""Bytes of the features in a chunk: products of smaller chunks are slower."""
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class Term:
     convolution: Convolution
     kernel: ConvolutionalKernel
     inducing: Float[Tensor, "M dim"]
-    jitter: float = JITTER
+    jitter: float = DEFAULT_JITTER
     _root: Float[Tensor, "M M"] | None = field(default=None, init=False, repr=False)
     """Not copied by `dataclasses.replace`, because it depends on the other fields."""
 
@@ -45,13 +45,8 @@ class Term:
         """chol(Kuu), in float64; computed once."""
         if self._root is None:
             with torch.no_grad():
-                kuu = copy.deepcopy(self.kernel).double().kuu(self.inducing.double())
-            self._root = stable_cholesky(
-                kuu,
-                self.jitter,
-                "Kuu",
-                "inducing patches too alike for the lengthscale; use fewer of them or a shorter lengthscale",
-            )
+                kernel = copy.deepcopy(self.kernel).double()
+                self._root = self._factor(kernel, self.inducing.double())
         return self._root
 
     def with_root(self, root: Float[Tensor, "M M"]) -> Term:
@@ -63,6 +58,25 @@ class Term:
     def whitened(self, kfu: Float[Tensor, "rows M"]) -> Float[Tensor, "rows M"]:
         """Kfu chol(Kuu)⁻ᵀ, in float64."""
         return whitened(self.root, kfu)
+
+    def pull_root(self, gradient: Float[Tensor, "M M"]) -> None:
+        """Pull a gradient by chol(Kuu) back to the kernel and the inducing patches."""
+        kernel = copy.deepcopy(self.kernel).double()
+        inducing = self.inducing.detach().double().requires_grad_()
+        with torch.enable_grad():
+            factor = self._factor(kernel, inducing)
+        if not factor.requires_grad:
+            return
+        factor.backward(gradient)
+        pairs = [*zip(self.kernel.parameters(), kernel.parameters(), strict=True), (self.inducing, inducing)]
+        for original, doubled in pairs:
+            if doubled.grad is not None and original.requires_grad:
+                grad = doubled.grad.to(original.dtype)
+                original.grad = grad if original.grad is None else original.grad + grad
+
+    def _factor(self, kernel: ConvolutionalKernel, inducing: Tensor) -> Float[Tensor, "M M"]:
+        cause = "inducing patches too alike for the lengthscale; use fewer of them or a shorter lengthscale"
+        return stable_cholesky(kernel.kuu(inducing), self.jitter, "Kuu", cause)
 
 
 def whitened(root: Float[Tensor, "M M"], kfu: Float[Tensor, "rows M"]) -> Float[Tensor, "rows M"]:
@@ -80,10 +94,9 @@ class Chunk:
 
     @property
     def unexplained(self) -> Float[Tensor, "n"]:
-        """The prior variance of each signal that the inducing patches do not explain: kff − |φ|².
+        """The prior variance that the inducing patches do not explain: kff − |φ|².
 
-        An estimate of kff may make it negative. That is right on average, so sums over signals are made of
-        these numbers, and not of `residual`.
+        An estimate of kff may make it negative. It is unbiased, so sums over signals use it, not `residual`.
         """
         assert self.diagonal is not None
         return self.diagonal - self.features.square().sum(dim=1)
@@ -94,7 +107,7 @@ class Chunk:
         return self.unexplained.clamp_min(0.0)
 
     def detached(self) -> Chunk:
-        """The same numbers, without what they were made from."""
+        """The same values without gradients."""
         diagonal = None if self.diagonal is None else self.diagonal.detach()
         return Chunk(self.run, self.features.detach(), diagonal)
 
@@ -104,11 +117,8 @@ class Chunk:
         if len(parts) == 1:
             return parts[0]
         diagonals = [part.diagonal for part in parts if part.diagonal is not None]
-        return cls(
-            slice(parts[0].run.start, parts[-1].run.stop),
-            torch.cat([part.features for part in parts]),
-            torch.cat(diagonals) if diagonals else None,
-        )
+        run = slice(parts[0].run.start, parts[-1].run.stop)
+        return cls(run, torch.cat([p.features for p in parts]), torch.cat(diagonals) if diagonals else None)
 
 
 @dataclass(frozen=True)
@@ -117,14 +127,11 @@ class Features:
 
     terms: Sequence[Term]
     memory: int
-    """Bytes that the patches of a run of signals may take while they are made (one signal at least)."""
+    """Bytes that the patches of a run of signals may take (a run has at least one signal)."""
     device: torch.device = CPU
-    """Where sums of kernels over patches are computed; all else is done by the CPU."""
+    """Where sums of kernels over patches are computed; the CPU does everything else."""
     constant: float = 0.0
-    """Variance of a constant that is added to f: a term of the kernel that is the same for all signals.
-
-    If it is positive, the features have one more column, the last: its square root.
-    """
+    """Variance of a constant term of the kernel. If it is positive, its square root is the last feature."""
 
     @property
     def size(self) -> int:
@@ -132,7 +139,7 @@ class Features:
         return sum(len(term.inducing) for term in self.terms) + (self.constant > 0)
 
     def bytes_per_signal(self, signals: Signals) -> Float[np.ndarray, "signals"]:
-        """About how much memory it takes to make the patches of each signal, for all terms."""
+        """Estimated memory for the patches of each signal, for all terms."""
         return np.sum([term.convolution.bytes_per_signal(signals) for term in self.terms], axis=0)
 
     def chunks(
@@ -144,44 +151,51 @@ class Features:
         seed: int = 0,
         first: int = 0,
         exact: Int[np.ndarray, "k"] | None = None,
-        progress: Callable[[int], None] = lambda done: None,
+        progress: Callable[[int], None] = lambda count: None,
     ) -> Iterator[Chunk]:
-        """Features of run after run of signals; `draws` samples the diagonal (see `kernel.sums`).
+        """Features of consecutive runs of signals; with `draws`, estimates of the diagonal (see `Sampling`).
 
-        `first` is the number of the first signal, where these are not all. `exact`, in rising order, are
-        places of signals whose part of the diagonal is exact all the same.
+        `first` is the index of the first signal in a larger set. `exact` are ascending rows of signals whose
+        part of the diagonal is exact all the same.
         """
         exact = np.zeros(0, dtype=np.int64) if exact is None else exact
         for term in self.terms:
             term.convolution.prepare(signals)
         charts = [term.convolution.shared_chart(signals) for term in self.terms]
-        most = min(self.memory, CHUNK_BYTES) // (8 * self.size)
+        max_rows = min(self.memory, CHUNK_BYTES) // (8 * self.size)
         parts: list[Chunk] = []
         for run in runs(self.bytes_per_signal(signals), min(self.memory, RUN_BYTES)):
-            if parts and run.stop - parts[0].run.start > most:
+            if parts and run.stop - parts[0].run.start > max_rows:
                 yield Chunk.concatenate(parts)
                 parts = []
             patches = self.patches(signals[run], charts, run.start)
-            numbers = first + np.arange(run.start, run.stop)
-            own = exact[slice(*np.searchsorted(exact, [run.start, run.stop]))] - run.start
-            made = self.of_patches(
-                patches, run, diagonal=diagonal, draws=draws, seed=seed, numbers=numbers, exact=own.tolist()
-            )
-            parts.append(made)
+            sampling = None
+            if draws is not None:
+                rows = exact[slice(*np.searchsorted(exact, [run.start, run.stop]))] - run.start
+                sampling = Sampling(draws, seed, first + np.arange(run.start, run.stop), rows.tolist())
+            parts.append(self.of_patches(patches, run, diagonal=diagonal, sampling=sampling))
             progress(run.stop - run.start)
         if parts:
             yield Chunk.concatenate(parts)
 
     def patches(
-        self, signals: Signals, charts: Sequence[Chart | Stencil | None] | None = None, first: int = 0
+        self,
+        signals: Signals,
+        charts: Sequence[Chart | Stencil | None] | None = None,
+        first: int = 0,
+        *,
+        grad: bool = False,
     ) -> list[Patches]:
-        """For each term the patches of the signals, with multiplicities, repeated ones merged."""
-        charts = [None] * len(self.terms) if charts is None else charts
-        with torch.no_grad():
-            return [
-                term.kernel.weighted(term.convolution.patches(signals, chart), first).distinct()
-                for term, chart in zip(self.terms, charts, strict=True)
-            ]
+        """For each term the patches of the signals, with multiplicities.
+
+        Repeated patches are merged, unless gradients are wanted and depend on them.
+        """
+        result = []
+        with torch.set_grad_enabled(grad):
+            for term, chart in zip(self.terms, charts or [None] * len(self.terms), strict=True):
+                patches = term.kernel.weighted(term.convolution.patches(signals, chart), first)
+                result.append(patches if patches.values.requires_grad else patches.distinct())
+        return result
 
     def of_patches(
         self,
@@ -189,74 +203,44 @@ class Features:
         run: slice,
         *,
         diagonal: bool = True,
-        draws: int | None = None,
-        seed: int = 0,
-        numbers: Int[np.ndarray, "n"] | None = None,
-        exact: Sequence[int] = (),
+        sampling: Sampling | None = None,
+        roots: Sequence[Float[Tensor, "M M"]] | None = None,
     ) -> Chunk:
-        """Features of the signals whose patches, for each term, are given; see `chunks`."""
-        columns, diagonals = [], []
-        with torch.no_grad():
-            for term, made in zip(self.terms, patches, strict=True):
-                own = made.to(self.device)
-                columns.append(term.whitened(term.kernel.kfu(own, term.inducing).cpu()))
-                if diagonal:
-                    sampling = Sampling.of(own, draws, seed, numbers, exact)
-                    diagonals.append(prior_variances(term, term.whitened, own, columns[-1], sampling))
-        return self._chunk(run, columns, diagonals)
+        """Features of a run of signals from their patches, which are given for each term.
 
-    def _chunk(self, run: slice, columns: Sequence[Tensor], diagonals: Sequence[Tensor]) -> Chunk:
-        """Features and diagonals of the terms together, and the constant."""
-        features, diagonal = torch.cat(list(columns), dim=1), None
-        if self.constant > 0:
-            features = torch.nn.functional.pad(features, (0, 1), value=self.constant**0.5)
-        if diagonals:
-            diagonal = torch.stack(list(diagonals)).sum(dim=0) + self.constant
-        return Chunk(run, features, diagonal)
+        With the leaves of `roots`, they are differentiable in all that they depend on.
+        """
+        columns, diagonals = [], []
+        with torch.set_grad_enabled(roots is not None):
+            for i, (term, own) in enumerate(zip(self.terms, patches, strict=True)):
+                own = own.to(self.device)
+                whiten = term.whitened if roots is None else partial(whitened, roots[i])
+                columns.append(whiten(term.kernel.kfu(own, term.inducing).cpu()))
+                if diagonal:
+                    diagonals.append(prior_variances(term, whiten, own, columns[-1], sampling))
+            features = torch.cat(columns, dim=1)
+            if self.constant > 0:
+                features = torch.nn.functional.pad(features, (0, 1), value=self.constant**0.5)
+            total = torch.stack(diagonals).sum(dim=0) + self.constant if diagonals else None
+            return Chunk(run, features, total)
 
     def roots(self) -> list[Float[Tensor, "M M"]]:
-        """chol(Kuu) of each term, as leaves for `traced`; `pull_roots` takes their gradients further."""
+        """chol(Kuu) of each term, as leaves for `of_patches`; `pull_roots` continues with their gradients."""
         return [term.root.detach().clone().requires_grad_() for term in self.terms]
 
-    def traced(
-        self,
-        signals: Signals,
-        run: slice,
-        roots: Sequence[Float[Tensor, "M M"]],
-        charts: Sequence[Chart | Stencil | None],
-        *,
-        draws: int | None = None,
-        seed: int = 0,
-        numbers: Int[np.ndarray, "n"] | None = None,
-    ) -> Chunk:
-        """Features of these signals, a run of all, differentiable in all that they are made of."""
-        columns, diagonals = [], []
-        with torch.enable_grad():
-            for term, root, chart in zip(self.terms, roots, charts, strict=True):
-                made = term.convolution.patches(signals, chart)
-                patches = term.kernel.weighted(made, 0 if numbers is None else int(numbers[0]))
-                if not made.values.requires_grad:
-                    patches = patches.distinct()
-                patches = patches.to(self.device)
-                whiten = partial(whitened, root)
-                columns.append(whiten(term.kernel.kfu(patches, term.inducing).cpu()))
-                sampling = Sampling.of(patches, draws, seed, numbers)
-                diagonals.append(prior_variances(term, whiten, patches, columns[-1], sampling))
-            return self._chunk(run, columns, diagonals)
-
     def pull_roots(self, roots: Sequence[Float[Tensor, "M M"]]) -> None:
-        """Take the gradients of the leaves that `roots` gave further, to kernels and inducing patches."""
+        """Pull the gradients of the leaves of `roots` back to kernels and inducing patches."""
         for term, root in zip(self.terms, roots, strict=True):
             if root.grad is not None:
-                _pull_root(term, root.grad)
+                term.pull_root(root.grad)
 
     def at_vertices(
         self, signals: Signals
     ) -> tuple[Float[Tensor, "total_vertices M"], Float[Tensor, "total_vertices"]]:
-        """Features of each vertex's own share m_v g(Z[v]) of f, and that share's unexplained variance.
+        """Features of the share m_v g(Z[v]) of each vertex in f, and the unexplained variance of that share.
 
         The rows of a signal add up to its features; each vertex has an equal share of the constant. Other
-        features are zero at vertices that have no patch.
+        features are zero at vertices without a patch.
         """
         total = len(signals.values)
         features = torch.zeros(total, self.size, dtype=torch.float64)
@@ -265,37 +249,16 @@ class Features:
         with torch.no_grad():
             for term in self.terms:
                 patches = term.kernel.weighted(term.convolution.patches(signals))
-                for rows in torch.split(torch.arange(len(patches.values)), VERTICES_AT_ONCE):
-                    values, at = patches.values[rows], patches.vertices[rows]
+                columns = slice(start, start + len(term.inducing))
+                for rows in torch.split(torch.arange(len(patches.values)), VERTICES_PER_BLOCK):
+                    values, vertices = patches.values[rows], patches.vertices[rows]
                     share = patches.multiplicity[rows].double()
                     kvu = evaluate(term.kernel.base, values, term.inducing)
-                    columns = slice(start, start + len(term.inducing))
-                    features[at, columns] = term.whitened(kvu) * share[:, None]
-                    variance[at] += prior_variance(term.kernel.base, values) * share.square()
-                start += len(term.inducing)
+                    features[vertices, columns] = term.whitened(kvu) * share[:, None]
+                    variance[vertices] += prior_variance(term.kernel.base, values) * share.square()
+                start = columns.stop
         if self.constant > 0:
             share = torch.from_numpy(np.repeat(1 / signals.vertex_counts, signals.vertex_counts))
             features[:, -1] = self.constant**0.5 * share
             variance += self.constant * share.square()
         return features, (variance - features.square().sum(dim=1)).clamp_min(0.0)
-
-
-def _pull_root(term: Term, gradient: Float[Tensor, "M M"]) -> None:
-    """Pull the gradient of chol(Kuu) back to the kernel and the inducing patches."""
-    kernel = copy.deepcopy(term.kernel).double()
-    inducing = term.inducing.detach().double().requires_grad_()
-    with torch.enable_grad():
-        factor = stable_cholesky(kernel.kuu(inducing), term.jitter, "Kuu", "inducing patches too alike")
-    if not factor.requires_grad:
-        return
-    factor.backward(gradient)
-    for original, doubled in zip(term.kernel.parameters(), kernel.parameters(), strict=True):
-        if doubled.grad is not None and original.requires_grad:
-            _accumulate(original, doubled.grad)
-    if inducing.grad is not None and term.inducing.requires_grad:
-        _accumulate(term.inducing, inducing.grad)
-
-
-def _accumulate(tensor: Tensor, gradient: Tensor) -> None:
-    gradient = gradient.to(tensor.dtype)
-    tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient

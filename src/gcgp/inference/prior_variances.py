@@ -1,8 +1,8 @@
-"""The prior variance k(ψ, ψ) of signals: exactly, or by an estimate that is right on average.
+"""The prior variance k(ψ, ψ) of signals: exact, or an unbiased estimate.
 
 A direct estimate of kff has an error of about one percent, which exceeds what inducing patches leave
 unexplained. So the unexplained part kff − |φ|² = Σ_v Σ_v' m_v m_v' (k_g − q_g) is estimated instead, where
-q_g = k_gU Kuu⁻¹ k_Ug, from two independent samples of patches: its error is a share of itself.
+q_g = k_gU Kuu⁻¹ k_Ug, from two independent samples of patches: its error is relative to itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.kernel.base import evaluate, prior_variance
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PRIOR_VARIANCE_DRAWS = 128
 """Patches drawn per training signal where an estimate of its prior variance suffices."""
-SELF_PAIRS = 8
+SELF_PAIR_PATCHES = 8
 """Patches of a thinned signal for which k_g − q_g of the patch with itself is computed."""
 
 Whiten = Callable[[Tensor], Tensor]
@@ -34,46 +34,36 @@ Whiten = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which signals have their prior variance estimated, from how many draws."""
+    """Signals with more than `draws` patches have their prior variance estimated, from as many draws."""
 
-    signals: Bool[Tensor, "N"]
     draws: int
     seed: int
-    numbers: Int[np.ndarray, "N"]
-    """What is drawn for a signal depends on the seed and the signal's number."""
-
-    @classmethod
-    def of(
-        cls,
-        patches: Patches,
-        draws: int | None,
-        seed: int,
-        numbers: Int[np.ndarray, "N"] | None,
-        exact: Sequence[int] = (),
-    ) -> Sampling:
-        """Signals with more patches than `draws`, if these are given, except those that are to be exact."""
-        counts = patches.offsets.diff()
-        chosen = torch.zeros(len(patches), dtype=torch.bool) if draws is None else counts > draws
-        chosen[list(exact)] = False
-        numbers = np.arange(len(patches)) if numbers is None else numbers
-        return cls(chosen, 0 if draws is None else draws, seed, numbers)
+    indices: Int[np.ndarray, "N"]
+    """What is drawn for a signal depends on the seed and the index of the signal."""
+    exact: Sequence[int] = ()
+    """Rows of signals that are exact all the same."""
 
 
 def prior_variances(
-    term: Term, whiten: Whiten, patches: Patches, features: Float[Tensor, "N M"], sampling: Sampling
+    term: Term, whiten: Whiten, patches: Patches, features: Float[Tensor, "N M"], sampling: Sampling | None
 ) -> Float[Tensor, "N"]:
     """k(ψ, ψ) of signals under one term, in float64, given their features."""
-    if not bool(sampling.signals.any()):
-        return _of_all_pairs(term, whiten, patches, features)
-    exact, sampled = (torch.nonzero(part)[:, 0] for part in (~sampling.signals, sampling.signals))
+    sampled = torch.zeros(0, dtype=torch.int64)
+    if sampling is not None:
+        large = patches.offsets.diff() > sampling.draws
+        large[list(sampling.exact)] = False
+        sampled = torch.nonzero(large)[:, 0]
+    if sampling is None or len(sampled) == 0:
+        return _all_pairs(term, whiten, patches, features)
+    rest = torch.nonzero(~large)[:, 0]
     parts = [
-        _of_all_pairs(term, whiten, patches.select_signals(exact), features[exact]),
-        _of_two_samples(term, whiten, patches.select_signals(sampled), features[sampled], sampling, sampled),
+        _all_pairs(term, whiten, patches.select_signals(rest), features[rest]),
+        _two_samples(term, whiten, patches.select_signals(sampled), features[sampled], sampling, sampled),
     ]
-    return torch.cat(parts)[torch.argsort(torch.cat([exact, sampled]))]
+    return torch.cat(parts)[torch.argsort(torch.cat([rest, sampled]))]
 
 
-def _of_two_samples(
+def _two_samples(
     term: Term,
     whiten: Whiten,
     patches: Patches,
@@ -81,14 +71,13 @@ def _of_two_samples(
     sampling: Sampling,
     rows: Int[Tensor, "n"],
 ) -> Float[Tensor, "n"]:
-    """|φ|² plus an estimate of what is unexplained, which is bilinear in two independent samples."""
-    halves = independent_halves(patches, sampling.draws, sampling.seed, sampling.numbers[rows.numpy()])
+    """|φ|² plus an estimate of the unexplained part, which is bilinear in two independent samples."""
+    halves = independent_halves(patches, sampling.draws, sampling.seed, sampling.indices[rows.numpy()])
     left, right = (whiten(term.kernel.kfu(half, term.inducing).cpu()) for half in halves)
-    both = _side_by_side(*halves)
     # 2 xᵀKy = (x + y)ᵀK(x + y) − xᵀKx − yᵀKy
-    double = [term.kernel.kff_diagonal(part).cpu().double() for part in (both, *halves)]
-    cross = (double[0] - double[1] - double[2]) / 2
-    return features.square().sum(dim=1) + cross - (left * right).sum(dim=1)
+    parts = (_side_by_side(*halves), *halves)
+    both, one, other = (term.kernel.kff_diagonal(part).cpu().double() for part in parts)
+    return features.square().sum(dim=1) + (both - one - other) / 2 - (left * right).sum(dim=1)
 
 
 def _side_by_side(left: Patches, right: Patches) -> Patches:
@@ -106,13 +95,13 @@ def _side_by_side(left: Patches, right: Patches) -> Patches:
     )
 
 
-def _of_all_pairs(
+def _all_pairs(
     term: Term, whiten: Whiten, patches: Patches, features: Float[Tensor, "N M"]
 ) -> Float[Tensor, "N"]:
     """The double sum over patches; where they are a sample of P patches, corrected for self-pairs.
 
-    Of S of P patches drawn without replacement, with multiplicities that stand for all, a pair of different
-    patches counts too little by P(S − 1) / (S(P − 1)), and a patch with itself too much by P/S.
+    With S of P patches drawn without replacement and multiplicities scaled accordingly, pairs of different
+    patches are underweighted by the factor P(S − 1) / (S(P − 1)), and self-pairs overweighted by P/S.
     """
     whole = term.kernel.kff_diagonal(patches).cpu().double()
     drawn, population = patches.offsets.diff(), patches.population
@@ -129,12 +118,12 @@ def _of_all_pairs(
 
 
 def _self_pairs(term: Term, whiten: Whiten, patches: Patches) -> Float[Tensor, "n"]:
-    """Σ m² (k_g − q_g)(z, z) over each signal's patches, from a few of them."""
+    """Σ m² (k_g − q_g)(z, z) over the patches of each signal, estimated from a few of them."""
     counts, starts = patches.offsets.diff(), patches.offsets[:-1]
-    steps = torch.linspace(0, 1, SELF_PAIRS, dtype=torch.float64)
+    steps = torch.linspace(0, 1, SELF_PAIR_PATCHES, dtype=torch.float64)
     rows = (starts[:, None] + ((counts[:, None] - 1) * steps).round().long()).flatten()
     values = patches.values[rows]
     kvu = evaluate(term.kernel.base, values.to(term.inducing), term.inducing)
     variances = prior_variance(term.kernel.base, values).cpu().double() - whiten(kvu).square().sum(dim=1)
     weighted = variances * patches.multiplicity[rows].cpu().double().square()
-    return weighted.reshape(len(patches), SELF_PAIRS).mean(dim=1) * counts
+    return weighted.reshape(len(patches), SELF_PAIR_PATCHES).mean(dim=1) * counts

@@ -27,6 +27,7 @@ from gcgp.inference.features import RUN_BYTES, Features
 from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.parameters import Parameters
 from gcgp.inference.posterior import Posterior
+from gcgp.inference.prior_variances import Sampling
 from gcgp.inference.triangular import SpreadAndVolume, SquaredProducts
 
 CHECKPOINT_KEY = "svgp"
@@ -120,12 +121,11 @@ class RecomputedFeatures:
         roots = features.roots()
         signals = self.signals[rows]
         for run in runs(features.bytes_per_signal(signals), min(features.memory, RUN_BYTES)):
-            part = signals[run]
+            part, indices = signals[run], self.first + rows[run]
             charts = [term.convolution.make_chart(part) for term in features.terms]
-            indices = self.first + rows[run]
-            chunk = features.traced(
-                part, run, roots, charts, draws=self.draws, seed=self.seed, numbers=indices
-            )
+            patches = features.patches(part, charts, int(indices[0]), grad=True)
+            sampling = None if self.draws is None else Sampling(self.draws, self.seed, indices)
+            chunk = features.of_patches(patches, run, sampling=sampling, roots=roots)
             yield rows[run], chunk.features, chunk.unexplained
         features.pull_roots(roots)
 
