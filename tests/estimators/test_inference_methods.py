@@ -19,7 +19,6 @@ from gcgp import (
     Gaussian,
     GCGPClassifier,
     GCGPRegressor,
-    Learn,
     NaturalGradient,
     Patch,
     PatchKernel,
@@ -160,15 +159,6 @@ def test_a_loaded_variational_model_predicts_the_same(digits, unseen, tmp_path):
     assert loaded.history_ == model.history_
     assert loaded.n_iter_ == model.n_iter_
     assert repr(loaded.start_weightings_) == repr(model.start_weightings_)
-
-
-def test_learned_weightings_can_be_plotted(digits, tmp_path):
-    start = Radial([0.0, 1.0], 0.7)
-    model = GCGPClassifier(start, learn=Learn("radii", max_iter=2), **SMALL).fit(*digits)
-    gcgp.plot_learning(model, tmp_path / "learned.png")
-    assert (tmp_path / "learned.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="learn"):
-        gcgp.plot_learning(GCGPClassifier(Box(3), **SMALL).fit(*digits), tmp_path / "none.png")
 
 
 SCRIPT = """
