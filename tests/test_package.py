@@ -31,6 +31,7 @@ ORDER = [
 """A folder imports only from itself and from folders before it."""
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 80
+MAX_IDENTICAL_LINES = 5
 NUMBA_DECORATORS = {"njit", "parallel_njit", "intrinsic"}
 SHARED_CONSTANT_NAMES: set[str] = set()
 DOMAIN_CLASSES = {"Grids", "Graphs", "Meshes"}
@@ -165,6 +166,27 @@ def test_no_function_is_too_long_except_compiled_loops():
         and not NUMBA_DECORATORS & set(map(name_of, node.decorator_list))
     }
     assert too_long == {}
+
+
+def statement_lines(file):
+    """Line numbers and text of a file without blank lines, imports and signatures (of overridden methods)."""
+    skipped = set()
+    for _, node in nodes((ast.Import, ast.ImportFrom, ast.FunctionDef), [file]):
+        end = node.body[0].lineno - 1 if isinstance(node, ast.FunctionDef) else node.end_lineno
+        skipped |= set(range(node.lineno, end + 1))
+    lines = enumerate((PACKAGE / file).read_text().splitlines(), start=1)
+    return [(number, line.strip()) for number, line in lines if line.strip() and number not in skipped]
+
+
+def test_no_lines_are_repeated_elsewhere():
+    places = {}
+    for file in TREES:
+        lines = statement_lines(file)
+        for start in range(len(lines) - MAX_IDENTICAL_LINES):
+            window = lines[start : start + MAX_IDENTICAL_LINES + 1]
+            text = "\n".join(line for _, line in window)
+            places.setdefault(text, []).append(f"{file}:{window[0][0]}")
+    assert [where for where in places.values() if len(where) > 1] == []
 
 
 def constants(tree):
