@@ -272,7 +272,9 @@ def test_all_distinct_patches_as_inducing_patches_make_exact_gp_regression(name,
     statistics = Statistics.empty(1, features.size)
     statistics.add(seen.features, torch.zeros(6, dtype=torch.int64), targets[:6], seen.residual)
     likelihood = Gaussian(noise)
-    mean, spread = likelihood.posterior(statistics, variance).predict(new.features, new.residual)
+    posterior = likelihood.posterior(statistics, variance)
+    mean, spread = posterior.predict(new.features, new.residual)
+    joint = posterior.covariance(new.features, kff[6:, 6:] / variance)[0]
 
     covariance, cross = kff[:6, :6] + noise * torch.eye(6), kff[6:, :6]
     evidence = torch.distributions.MultivariateNormal(torch.zeros(6).double(), covariance)
@@ -280,5 +282,6 @@ def test_all_distinct_patches_as_inducing_patches_make_exact_gp_regression(name,
     exact = kff[6:, 6:] - cross @ torch.linalg.solve(covariance, cross.T)
     torch.testing.assert_close(mean[:, 0], expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(spread[:, 0], exact.diagonal(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(joint, exact, rtol=1e-5, atol=1e-6)
     bound = likelihood.bound(statistics, variance).item()
     assert bound == pytest.approx(float(evidence.log_prob(targets[:6])), rel=1e-5)

@@ -101,6 +101,44 @@ def test_latent_functions_do_not_mix():
     torch.testing.assert_close(both.predict(new, residual), tuple(apart))
 
 
+@SHAPES
+def test_joint_covariance_is_that_of_dense_conditioning(signals, size):
+    features, residual, targets, noise = problem(signals, size)
+    new, unexplained, _, _ = problem(5, size, seed=1)
+    variance, prior = 2.0, new @ new.T + torch.diag(unexplained)
+    posterior = solved(variance, features, residual, targets, noise)
+    cross = variance * features @ new.T
+    data = variance * features @ features.T + torch.diag(noise)
+    expected = variance * prior - cross.T @ torch.linalg.solve(data, cross)
+    covariance = posterior.covariance(new, prior)
+    torch.testing.assert_close(covariance[0], expected)
+    _, marginal = posterior.predict(new, unexplained)
+    torch.testing.assert_close(covariance.diagonal(dim1=1, dim2=2).T, marginal)
+
+
+def test_samples_have_the_joint_moments_of_the_posterior():
+    first, second = solved(2.0, *problem(12, 4)), solved(2.0, *problem(12, 4, seed=1))
+    posterior = Posterior(
+        2.0, torch.cat([first.weights, second.weights], dim=1), torch.cat([first.roots, second.roots])
+    )
+    new, residual, _, _ = problem(3, 4, seed=2)
+    samples = posterior.sample(new, residual, 200_000)
+    assert samples.shape == (200_000, 3, 2)
+    covariance = posterior.covariance(new, new @ new.T + torch.diag(residual))
+    scale = float(covariance.abs().max())
+    torch.testing.assert_close(samples.mean(dim=0), posterior.mean(new), rtol=0, atol=0.01 * scale**0.5)
+    for c in range(2):
+        torch.testing.assert_close(samples[:, :, c].T.cov(), covariance[c], rtol=0, atol=0.02 * scale)
+    assert abs(float(samples[:, 0].T.corrcoef()[0, 1])) < 0.01  # latent functions are independent
+
+
+def test_samples_depend_on_the_seed_only():
+    posterior, (new, residual, _, _) = solved(2.0, *problem(12, 4)), problem(5, 4, seed=1)
+    one, same, other = (posterior.sample(new, residual, 3, seed) for seed in (0, 0, 1))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
 def test_no_data_leaves_the_prior():
     features, residual, targets, noise = problem(0, 3)
     new, left, _, _ = problem(5, 3)
@@ -110,7 +148,7 @@ def test_no_data_leaves_the_prior():
 
 
 @pytest.mark.parametrize(("signals", "size"), [(12, 4), (3, 5), (0, 3)])
-def test_derivatives_of_solutions_are_those_of_differences(signals, size):
+def test_derivatives_of_solutions_agree_with_differences(signals, size):
     features, _, _, _ = problem(signals, size)
     rows, _, _, _ = problem(size + 3, size, seed=1)
     vector, precision = rows[0], rows.T @ rows + torch.eye(size)
@@ -133,7 +171,7 @@ def test_moments_are_those_of_the_posterior(signals, size, variance):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_noise_that_is_lost_beside_the_variance(seed):
+def test_noise_that_is_negligible_beside_the_variance(seed):
     """Two signals leave two of four directions without data: I + gram is singular to rounding."""
     features, residual, targets, _ = problem(2, 4, seed)
     data = equations(features, residual, targets, torch.full((2,), 1e-30, dtype=torch.float64))
@@ -147,6 +185,6 @@ def test_noise_that_is_lost_beside_the_variance(seed):
 
 
 def test_factors_have_the_layout_of_a_saved_model():
-    """Another layout rounds differently, and a loaded model is to predict the same bit for bit."""
+    """Another layout rounds differently, and predictions of a loaded model have to be identical."""
     _, root = equations(*problem(12, 4)).solve(2.0)
     assert root.is_contiguous()

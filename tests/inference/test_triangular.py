@@ -7,9 +7,9 @@ from gcgp.inference import triangular
 from gcgp.inference.triangular import SpreadAndVolume, SquaredProducts
 
 
-@pytest.fixture(params=[2, 3, 100], ids=lambda columns: f"{columns} columns at once")
+@pytest.fixture(params=[2, 3, 100], ids=lambda columns: f"{columns} columns per block")
 def problem(request, monkeypatch):
-    monkeypatch.setattr(triangular, "COLUMNS_AT_ONCE", request.param)
+    monkeypatch.setattr(triangular, "COLUMNS_PER_BLOCK", request.param)
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(4, 7, dtype=torch.float64, generator=generator, requires_grad=True)
     stack = torch.randn(3, 7, 7, dtype=torch.float64, generator=generator, requires_grad=True)
@@ -31,7 +31,7 @@ def test_spread_and_volume(problem):
     torch.autograd.gradcheck(SpreadAndVolume.apply, (stack,))
 
 
-def test_above_the_diagonal_nothing_counts(problem):
+def test_entries_above_the_diagonal_are_ignored(problem):
     rows, stack = problem
     (SquaredProducts.apply(rows, stack).sum() + SpreadAndVolume.apply(stack)).backward()
     assert stack.grad.triu(1).eq(0).all()

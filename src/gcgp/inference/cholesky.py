@@ -1,4 +1,4 @@
-"""Cholesky factors that survive nearly singular matrices, and say so."""
+"""Cholesky factors of nearly singular matrices, with a warning or an error that names the cause."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 LARGEST_JITTER = 1e-2
+SMALLEST_JITTER = 1e-12
 
 
 class NumericalWarning(RuntimeWarning):
@@ -20,30 +21,28 @@ class FactorizationError(ValueError):
 
 
 def stable_cholesky(
-    matrix: Float[Tensor, "M M"], jitter: float, what: str, cause: str
+    matrix: Float[Tensor, "M M"], jitter: float, name: str, cause: str
 ) -> Float[Tensor, "M M"]:
-    """Lower factor of `matrix` + jitter · mean diagonal · I, in float64; jitter grows tenfold until it works.
+    """Lower factor of `matrix` + jitter · mean diagonal · I, in float64; jitter grows tenfold if it fails.
 
-    `what` names the matrix and `cause` the likely reason, for the warning and for the error at the end.
+    `name` and the likely `cause` are for the warning and the error. linear_operator's `psd_safe_cholesky`
+    adds absolute jitter, which is too little for large matrix entries and too much for small ones.
     """
     matrix = matrix.double()
     if not torch.isfinite(matrix).all():
-        raise FactorizationError(f"{what} has entries that are not finite: {cause}")
+        raise FactorizationError(f"{name} has entries that are not finite: {cause}")
     scale = matrix.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
     current = jitter
     while True:
         factor, failed = torch.linalg.cholesky_ex(matrix + current * scale * torch.eye(len(matrix)))
         if not failed:
             break
-        previous, current = current, min(max(10 * current, 1e-12), LARGEST_JITTER)
+        previous, current = current, min(max(10 * current, SMALLEST_JITTER), LARGEST_JITTER)
         if previous >= current:
             raise FactorizationError(
-                f"{what} is not positive definite, even with jitter {LARGEST_JITTER:g}: {cause}"
+                f"{name} is not positive definite, even with jitter {LARGEST_JITTER:g}: {cause}"
             )
-    if current > max(jitter, 1e-12):
-        warnings.warn(
-            f"{what} needed jitter {current:g} instead of {jitter:g}: {cause}",
-            NumericalWarning,
-            stacklevel=2,
-        )
-    return factor.contiguous()  # LAPACK's is column by column, which rounds otherwise than its copy
+    if current > max(jitter, SMALLEST_JITTER):
+        message = f"{name} needed jitter {current:g} instead of {jitter:g}: {cause}"
+        warnings.warn(message, NumericalWarning, stacklevel=2)
+    return factor.contiguous()  # products with LAPACK's column-major layout round differently

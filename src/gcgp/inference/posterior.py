@@ -23,7 +23,18 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Posterior:
-    """Posterior of C latent functions, each f_c = φᵀv_c with v_c ~ N(weights_c, s² (L_c L_cᵀ)⁻¹)."""
+    """Posterior of C latent functions, each f_c = φᵀv_c with v_c ~ N(weights_c, s² (L_c L_cᵀ)⁻¹).
+
+    Features leave a part of f unexplained, whose prior variance is s² · `residual` (see `Features`).
+
+    >>> features = torch.eye(2, dtype=torch.float64)
+    >>> posterior = Posterior(4.0, torch.zeros_like(features[:, :1]), features[None])  # the prior
+    >>> posterior.covariance(features, features @ features.T)
+    tensor([[[4., 0.],
+             [0., 4.]]], dtype=torch.float64)
+    >>> posterior.sample(features, torch.zeros_like(features[0]), count=100).shape
+    torch.Size([100, 2, 1])
+    """
 
     variance: float | Float[Tensor, ""]
     """s², the variance of the GP, by which the base kernel is multiplied."""
@@ -36,11 +47,10 @@ class Posterior:
         return features @ self.weights
 
     def explained_variance(self, features: Float[Tensor, "n M"]) -> Float[Tensor, "n C"]:
-        """Posterior variance of φᵀv, without what the features leave unexplained."""
+        """Posterior variance of φᵀv, without the unexplained part."""
 
         def of_latent(root: Float[Tensor, "M M"]) -> Float[Tensor, "n"]:
-            solved = torch.linalg.solve_triangular(root, features.T, upper=False)
-            return self.variance * solved.square().sum(dim=0)
+            return self.variance * _half_solve(root, features).square().sum(dim=0)
 
         return torch.stack(map_latents(of_latent, self.roots.unbind()), dim=1)
 
@@ -51,10 +61,36 @@ class Posterior:
         variance = self.explained_variance(features) + self.variance * residual[:, None]
         return self.mean(features), variance.clamp_min(0.0)
 
+    def covariance(
+        self, features: Float[Tensor, "n M"], prior: Float[Tensor, "n n"]
+    ) -> Float[Tensor, "C n n"]:
+        """Joint posterior covariance of f at n signals: s² (Φ(L_c L_cᵀ)⁻¹Φᵀ + Kff − ΦΦᵀ).
+
+        `prior` is their Kff under the kernel of the features, without s²: the features determine only the
+        variances of the unexplained part.
+        """
+        half = torch.stack([_half_solve(root, features) for root in self.roots])
+        return self.variance * (half.mT @ half + prior - features @ features.T)
+
+    def sample(
+        self, features: Float[Tensor, "n M"], residual: Float[Tensor, "n"], count: int, seed: int = 0
+    ) -> Float[Tensor, "count n C"]:
+        """Samples of f at n signals, jointly for all signals and independent between latent functions.
+
+        The unexplained part is sampled independently for each signal; for its covariance see `covariance`.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        shape = (count, len(self.roots), features.shape[1] + len(features))
+        normal = torch.randn(shape, generator=generator, dtype=torch.float64)
+        whitened, independent = normal.split([features.shape[1], len(features)], dim=2)
+        half = torch.stack([_half_solve(root, features) for root in self.roots])
+        explained = torch.einsum("scm,cmn->scn", whitened, half)
+        deviation = explained + residual.clamp_min(0.0).sqrt() * independent
+        return self.mean(features) + self.variance**0.5 * deviation.mT
+
     def divergence(self) -> Float[Tensor, ""]:
-        """KL divergence of the posterior from the prior, of all latent functions together."""
-        size = self.roots.shape[-1]
-        identity = torch.eye(size, dtype=self.roots.dtype).expand_as(self.roots)
+        """KL divergence from the prior, of all latent functions together."""
+        identity = torch.eye(self.roots.shape[-1], dtype=self.roots.dtype).expand_as(self.roots)
         inverse = torch.linalg.solve_triangular(self.roots, identity, upper=False)
         spread = inverse.square().sum() + self.weights.square().sum() / self.variance
         log_determinants = 2 * self.roots.diagonal(dim1=1, dim2=2).log().sum()
@@ -67,9 +103,14 @@ class Posterior:
         linear: Float[Tensor, "n C"],
         precision: Float[Tensor, "n C"],
     ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
-        """Mean and variance of f at training signals, each predicted from all the others; see `left_out`."""
+        """Mean and variance of f at training signals, each given all others; see `left_out`."""
         mean, spread = left_out(self.mean(features), self.explained_variance(features), linear, precision)
         return mean, spread + self.variance * residual[:, None]
+
+
+def _half_solve(root: Float[Tensor, "M M"], features: Float[Tensor, "n M"]) -> Float[Tensor, "M n"]:
+    """L⁻¹Φᵀ."""
+    return torch.linalg.solve_triangular(root, features.T, upper=False)
 
 
 def left_out(
@@ -78,9 +119,9 @@ def left_out(
     linear: Float[Tensor, "*n"],
     precision: Float[Tensor, "*n"],
 ) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
-    """Mean and explained variance of f at training signals without what each itself has told, in closed form.
+    """Leave-one-out mean and explained variance of f at training signals, in closed form.
 
-    A signal's own part in the posterior is exp(linear·f − precision·f²/2): with a target t and noise σ²
+    The factor of a signal in the posterior is exp(linear·f − precision·f²/2): with a target t and noise σ²
     these are t/σ² and 1/σ².
     """
     left = (1 - explained * precision).clamp_min(1e-9)
@@ -89,7 +130,7 @@ def left_out(
 
 @dataclass(frozen=True)
 class NormalEquations:
-    """What one latent function is told by its data: sums over signals weighted by 1/σ²_n."""
+    """The data of one latent function: sums over signals weighted by 1/σ²_n."""
 
     gram: Float[Tensor, "M M"]
     """Σ φφᵀ/σ²."""
@@ -116,14 +157,14 @@ class NormalEquations:
     def moments(
         self, variance: float | Tensor, features: Float[Tensor, "n M"]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
-        """Posterior mean of f and explained variance of signals, where no factor is needed afterwards."""
+        """Posterior mean and explained variance of f at signals, if the factor is not needed afterwards."""
         weights, forms = Solved.apply(self.precision(variance), variance * self.cross, features)
         return features @ weights, variance * forms
 
     def bound(
         self, variance: float | Tensor, weights: Float[Tensor, "M"], root: Float[Tensor, "M M"]
     ) -> Float[Tensor, ""]:
-        """The collapsed lower bound on log p(t) of Titsias (2009), with noise that varies by signal.
+        """The collapsed bound on log p(t) of Titsias (2009), with noise that varies by signal.
 
         `weights` and `root` are those of `solve`.
         """
@@ -133,18 +174,19 @@ class NormalEquations:
 
 
 def precision_factor(precision: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
-    """Lower factor of I + s²·gram, which has one unless s²·gram exceeds the identity by 1e15 or so."""
+    """Lower factor of I + s²·gram, which exists unless s²·gram exceeds the identity by about 1e15."""
     root, failed = torch.linalg.cholesky_ex(precision)
     if not failed:
-        return root.contiguous()  # as it is once saved and loaded; LAPACK's is column by column
-    cause = "the prior variance of signals is too large for the noise to count beside it"
+        return root.contiguous()  # the layout of a saved model; LAPACK's is column-major
+    cause = "the prior variance of signals is too large compared with the noise"
     return stable_cholesky(precision, 1e-15, "the precision of the posterior", cause)
 
 
 class Solved(torch.autograd.Function):
     """A⁻¹b, and φᵀA⁻¹φ of each row φ, for a positive definite A.
 
-    By hand because autograd also goes back through the factor of A, which takes 1.7 times as long.
+    Its own backward pass, because autograd also goes back through the factor of A, which takes 1.7 times as
+    long.
     """
 
     @staticmethod
@@ -153,29 +195,30 @@ class Solved(torch.autograd.Function):
     ) -> tuple[Float[Tensor, "M"], Float[Tensor, "n"]]:
         root = precision_factor(matrix)
         weights = torch.cholesky_solve(vector[:, None], root)[:, 0]
-        half = torch.linalg.solve_triangular(root, rows.T, upper=False)
+        half = _half_solve(root, rows)
         ctx.save_for_backward(root, weights, half)
         return weights, half.square().sum(dim=0)
 
     @staticmethod
     @once_differentiable
     def backward(  # noqa: D102
-        ctx: Any, of_weights: Float[Tensor, "M"], of_forms: Float[Tensor, "n"]
+        ctx: Any, by_weights: Float[Tensor, "M"], by_forms: Float[Tensor, "n"]
     ) -> tuple[Float[Tensor, "M M"], Float[Tensor, "M"], Float[Tensor, "n M"]]:
         root, weights, half = ctx.saved_tensors
         whole = torch.linalg.solve_triangular(root.T, half, upper=True).T  # A⁻¹φ
-        of_vector = torch.cholesky_solve(of_weights[:, None], root)[:, 0]
-        sized = whole * of_forms.abs().sqrt()[:, None]
-        raising = of_forms > 0
-        of_matrix = gram(sized[~raising]).sub_(gram(sized[raising]))  # −Σ g (A⁻¹φ)(A⁻¹φ)ᵀ, each half as dear
-        both = torch.outer(of_vector, weights)
-        of_matrix.sub_(both, alpha=0.5).sub_(both.T, alpha=0.5)
-        return of_matrix, of_vector, whole.mul_(2 * of_forms[:, None])
+        by_vector = torch.cholesky_solve(by_weights[:, None], root)[:, 0]
+        scaled = whole * by_forms.abs().sqrt()[:, None]
+        positive = by_forms > 0
+        # −Σ g (A⁻¹φ)(A⁻¹φ)ᵀ as two Gram matrices, which take half the time of a general product.
+        by_matrix = gram(scaled[~positive]).sub_(gram(scaled[positive]))
+        outer = torch.outer(by_vector, weights)
+        by_matrix.sub_(outer, alpha=0.5).sub_(outer.T, alpha=0.5)
+        return by_matrix, by_vector, whole.mul_(2 * by_forms[:, None])
 
 
 def map_latents(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
-    """The results of all pieces; without gradients each core takes pieces of its own.
+    """The results of all pieces; without gradients they are distributed over the cores.
 
-    A factorization of a few hundred rows gains little from a second core, ten of them gain all.
+    Factorizations of a few hundred rows gain little from several cores each.
     """
     return list(map(work, pieces) if torch.is_grad_enabled() else parallel_map(work, pieces))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int, Num
@@ -34,13 +34,13 @@ class ScoringBatch:
     """kff − |φ|², which an estimate of kff may make negative; it then counts as 0."""
     diagonal: Float[Tensor, "n"]
     labels: Int[Tensor, "n"] | None = None
-    """Numbers of their classes, in classification."""
+    """Indices of their classes, in classification."""
     targets: Float[Tensor, "n"] | None = None
-    """In regression."""
+    """Regression targets."""
 
     @classmethod
     def concatenate(cls, parts: Sequence[ScoringBatch], processes: ProcessGroup, size: int) -> ScoringBatch:
-        """All signals of all parts of all processes, in order; `size` is that of the features."""
+        """All signals of all parts of all processes, in order; `size` is the number of features."""
         none = torch.zeros(0, dtype=torch.float64)
         empty = cls(none.reshape(0, size), none, none, none.long(), none)
         names = [field.name for field in fields(cls)]
@@ -49,13 +49,8 @@ class ScoringBatch:
 
     def take(self, chosen: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> ScoringBatch:
         """The chosen signals."""
-        return ScoringBatch(
-            self.features[chosen],
-            self.residual[chosen],
-            self.diagonal[chosen],
-            None if self.labels is None else self.labels[chosen],
-            None if self.targets is None else self.targets[chosen],
-        )
+        columns: list[Any] = [getattr(self, field.name) for field in fields(self)]
+        return ScoringBatch(*(column if column is None else column[chosen] for column in columns))
 
     def observations(self, task: str) -> Num[Tensor, "n"]:
         """Labels in classification, targets in regression."""
@@ -64,10 +59,7 @@ class ScoringBatch:
         return observed
 
     def along(self, basis: Float[Tensor, "M r"]) -> ScoringBatch:
-        """The features' coordinates in an orthonormal basis of directions; the rest joins the residual.
-
-        It is left at its prior there, as it is where no training signal says anything of it.
-        """
+        """The features projected on an orthonormal basis; the rest is added to the residual."""
         features = self.features @ basis
         rest = self.features.square().sum(dim=1) - features.square().sum(dim=1)
         return replace(self, features=features, residual=self.residual + rest.clamp_min(0.0))
@@ -75,13 +67,13 @@ class ScoringBatch:
 
 @dataclass(frozen=True)
 class SelectedModel(Generic[LikelihoodT]):
-    """A likelihood and a GP variance, and how badly they score."""
+    """A likelihood and a GP variance, with their loss."""
 
     likelihood: LikelihoodT
     variance: float
     loss: float
     at: SearchPoint = ()
-    """Where it lies in its search: a start for a search in a similar model."""
+    """Its point in the search: a start for the search of a similar model."""
 
 
 def pattern_search(
@@ -91,9 +83,9 @@ def pattern_search(
     *,
     diagonals: bool = True,
 ) -> tuple[SearchPoint, float]:
-    """Minimize `loss` from `start` by steps along the axes and, where those do not pay, diagonal ones.
+    """Minimize `loss` from `start` by steps along the axes and, if none of them helps, diagonal ones.
 
-    No point is looked at twice. A loss that is not a number counts as infinite.
+    No point is evaluated twice. A NaN counts as infinite.
 
     >>> pattern_search(lambda p: (p[0] - 2) ** 2, (0.0,), [(1.0,), (0.5,)])
     ((2.0,), 0.0)
@@ -119,7 +111,7 @@ def pattern_search(
                 while value(_moved(best, signs, step)) < value(best):
                     best, improved = _moved(best, signs, step), True
                 if improved and _axes(signs) > 1:
-                    break  # a diagonal step has paid: look along the axes again first
+                    break  # a diagonal step helped: try the axes again first
     return best, value(best)
 
 

@@ -1,4 +1,4 @@
-"""Sums over signals that are all the closed forms need; they add up over chunks and machines."""
+"""Sums over signals that suffice for the closed forms; they add up over chunks and processes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from torch import Tensor
 
 from gcgp._runtime.processes import ProcessGroup
 
-POWERS = 2
-"""Steps of subspace iteration."""
-SPANNED = 1e-13
-"""A direction counts if this share of the largest sum of squares of features lies along it."""
+SUBSPACE_ITERATIONS = 2
+SPAN_TOLERANCE = 1e-13
+"""Share of the largest eigenvalue of ΣΦᵀΦ above which a direction counts as spanned."""
 
 
 def gram(rows: Float[Tensor, "n M"]) -> Float[Tensor, "M M"]:
-    """Σ φφᵀ of the rows. NumPy sees that this is symmetric and takes half the time that torch does."""
+    """Σ φφᵀ of the rows. NumPy recognizes the symmetry and takes half the time of torch."""
     if rows.device.type != "cpu":
         return rows.T @ rows
     array = rows.numpy()
@@ -37,18 +36,15 @@ class Statistics:
     residual: Float[Tensor, "groups"]
     """Σ r, where r = kff − |φ|² is the prior variance that the features do not explain.
 
-    An estimated r may be negative. The sum is right on average; where it is used, it counts as 0 if negative.
+    Estimates of r may be negative. Their sum is unbiased; where it is used, a negative sum counts as 0.
     """
     count: Float[Tensor, "groups"]
 
     @classmethod
     def empty(cls, groups: int, size: int) -> Statistics:
-        """Of no signals."""
-
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(*shape, dtype=torch.float64)
-
-        return cls(zeros(groups, size, size), zeros(groups, size), *(zeros(groups) for _ in range(3)))
+        """The sums over no signals."""
+        shapes = [(groups, size, size), (groups, size), (groups,), (groups,), (groups,)]
+        return cls(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes))
 
     def add(
         self,
@@ -69,33 +65,32 @@ class Statistics:
 
     def reduce(self, processes: ProcessGroup) -> None:
         """Replace the sums by those over the signals of all processes."""
-        processes.sum(self.gram, self.cross, self.squares, self.residual, self.count)
+        processes.sum(*(getattr(self, column.name) for column in fields(self)))
 
     def without(self, part: Statistics) -> Statistics:
-        """Those of the signals that are not in the part."""
-        return Statistics(*(getattr(self, each.name) - getattr(part, each.name) for each in fields(self)))
+        """The sums over the signals that are not in the part."""
+        return Statistics(*(getattr(self, f.name) - getattr(part, f.name) for f in fields(self)))
 
     def span(self) -> Float[Tensor, "M r"]:
-        """An orthonormal basis of what the features of all signals span, to rounding."""
+        """An orthonormal basis of the span of the features of all signals."""
         values, vectors = torch.linalg.eigh(self.gram.sum(dim=0))
-        return vectors[:, values > SPANNED * values[-1].clamp_min(0.0)]
+        return vectors[:, values > SPAN_TOLERANCE * values[-1].clamp_min(0.0)]
 
     def principal(self, count: int) -> Float[Tensor, "M count"]:
-        """An orthonormal basis of about the `count` directions in which features of signals are largest.
+        """An orthonormal basis of approximately the `count` principal directions of the features.
 
-        By subspace iteration: an eigendecomposition would take longer than all that is done with its result.
+        By subspace iteration: an eigendecomposition would take longer than everything done with its result.
         """
         total = self.gram.sum(dim=0)
         start = torch.linspace(0, len(total) - 1, count).round().long()
         basis = torch.linalg.qr(total[:, start]).Q
-        for _ in range(POWERS):
+        for _ in range(SUBSPACE_ITERATIONS):
             basis = torch.linalg.qr(total @ basis).Q
         return basis
 
     def along(self, basis: Float[Tensor, "M r"]) -> Statistics:
-        """Those of the features' coordinates in an orthonormal basis; what is left out joins the residual."""
+        """Those of the features projected on an orthonormal basis; the rest is added to the residual."""
         gram = basis.T @ self.gram @ basis
-        whole, kept = (each.diagonal(dim1=1, dim2=2).sum(dim=1) for each in (self.gram, gram))
-        return replace(
-            self, gram=gram, cross=self.cross @ basis, residual=self.residual + (whole - kept).clamp_min(0.0)
-        )
+        whole, projected = (sums.diagonal(dim1=1, dim2=2).sum(dim=1) for sums in (self.gram, gram))
+        residual = self.residual + (whole - projected).clamp_min(0.0)
+        return replace(self, gram=gram, cross=self.cross @ basis, residual=residual)

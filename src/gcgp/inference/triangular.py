@@ -1,7 +1,7 @@
-"""What variational inference needs of stacks of lower triangular matrices, without their empty halves.
+"""Operations on stacks of lower triangular matrices that skip their empty halves.
 
-By hand, because torch has no product with a triangular matrix, and autograd makes several arrays of the size
-of the stack of each operation on it.
+They have their own backward passes, because torch has no product with a triangular matrix, and autograd
+allocates several arrays of the size of the stack for each operation on it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-COLUMNS_AT_ONCE = 192
+COLUMNS_PER_BLOCK = 192
 
 
-def _parts(stack: Float[Tensor, "C M M"]) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """Columns, the rows below their diagonal block, that block (nothing above its diagonal), and the rest."""
+def _blocks(stack: Float[Tensor, "C M M"]) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+    """Columns, the rows below their diagonal block, that block without its upper part, and the rest below."""
     size = stack.shape[1]
-    for start in range(0, size, COLUMNS_AT_ONCE):
-        own = slice(start, min(start + COLUMNS_AT_ONCE, size))
-        below = slice(own.stop, size)
-        yield own, below, stack[:, own, own].tril(), stack[:, below, own]
+    for start in range(0, size, COLUMNS_PER_BLOCK):
+        columns = slice(start, min(start + COLUMNS_PER_BLOCK, size))
+        below = slice(columns.stop, size)
+        yield columns, below, stack[:, columns, columns].tril(), stack[:, below, columns]
 
 
 class SquaredProducts(torch.autograd.Function):
@@ -33,9 +33,9 @@ class SquaredProducts(torch.autograd.Function):
         """The squares."""
         rows, stack = rows.detach(), stack.detach()
         products = rows.new_empty(len(stack), *rows.shape)
-        for own, below, block, rest in _parts(stack):
-            products[:, :, own] = rows[:, own] @ block
-            products[:, :, own] += rows[:, below] @ rest
+        for columns, below, block, rest in _blocks(stack):
+            products[:, :, columns] = rows[:, columns] @ block
+            products[:, :, columns] += rows[:, below] @ rest
         ctx.save_for_backward(rows, stack, products)
         return products.square().sum(dim=2).T
 
@@ -43,46 +43,42 @@ class SquaredProducts(torch.autograd.Function):
     def backward(ctx: Any, gradient: Float[Tensor, "n C"]) -> tuple[Tensor | None, Tensor | None]:
         """2 φ gᵀ(φᵀL) for L and 2 Σ g L(φᵀL) for φ."""
         rows, stack, products = ctx.saved_tensors
-        pulled = products * (2 * gradient.T[:, :, None])
-        of_rows = torch.zeros_like(rows) if ctx.needs_input_grad[0] else None
-        of_stack = torch.zeros_like(stack) if ctx.needs_input_grad[1] else None
-        for own, below, block, rest in _parts(stack):
-            part = pulled[:, :, own]
-            if of_stack is not None:
-                of_stack[:, own, own] = (rows[:, own].T @ part).tril()
-                of_stack[:, below, own] = rows[:, below].T @ part
-            if of_rows is not None:
+        by_products = products * (2 * gradient.T[:, :, None])
+        by_rows = torch.zeros_like(rows) if ctx.needs_input_grad[0] else None
+        by_stack = torch.zeros_like(stack) if ctx.needs_input_grad[1] else None
+        for columns, below, block, rest in _blocks(stack):
+            part = by_products[:, :, columns]
+            if by_stack is not None:
+                by_stack[:, columns, columns] = (rows[:, columns].T @ part).tril()
+                by_stack[:, below, columns] = rows[:, below].T @ part
+            if by_rows is not None:
                 for c in range(len(stack)):
-                    of_rows[:, own].addmm_(part[c], block[c].T)
-                    of_rows[:, below].addmm_(part[c], rest[c].T)
-        return of_rows, of_stack
+                    by_rows[:, columns].addmm_(part[c], block[c].T)
+                    by_rows[:, below].addmm_(part[c], rest[c].T)
+        return by_rows, by_stack
 
 
 class SpreadAndVolume(torch.autograd.Function):
-    """Σ L² − Σ ln L_ii² over a stack of lower triangular matrices: a KL divergence needs no more of them."""
+    """Σ L² − Σ ln L_ii² over a stack of lower triangular matrices, as in a KL divergence."""
 
     @staticmethod
     def forward(ctx: Any, stack: Float[Tensor, "C M M"]) -> Float[Tensor, ""]:
-        """The number, in float64."""
+        """The value, in float64."""
         stack = stack.detach()
         ctx.save_for_backward(stack)
-        squares = [
-            torch.linalg.vector_norm(part).double().square()
-            for _, _, block, rest in _parts(stack)
-            for part in (block, rest)
-            if part.numel()
-        ]
+        parts = [part for _, _, block, rest in _blocks(stack) for part in (block, rest) if part.numel()]
+        squares = [torch.linalg.vector_norm(part).double().square() for part in parts]
         return torch.stack(squares).sum() - stack.diagonal(dim1=1, dim2=2).double().square().log().sum()
 
     @staticmethod
     def backward(ctx: Any, gradient: Float[Tensor, ""]) -> Tensor:
-        """2L − 2/L_ii on the diagonal."""
+        """2L, minus 2/L_ii on the diagonal."""
         (stack,) = ctx.saved_tensors
-        pulled = torch.zeros_like(stack)
+        by_stack = torch.zeros_like(stack)
         factor = 2 * gradient.to(stack.dtype)
-        for own, below, block, rest in _parts(stack):
-            pulled[:, own, own] = block * factor
-            torch.mul(rest, factor, out=pulled[:, below, own])
-        diagonal = pulled.diagonal(dim1=1, dim2=2)
+        for columns, below, block, rest in _blocks(stack):
+            by_stack[:, columns, columns] = block * factor
+            torch.mul(rest, factor, out=by_stack[:, below, columns])
+        diagonal = by_stack.diagonal(dim1=1, dim2=2)
         diagonal -= factor / stack.diagonal(dim1=1, dim2=2)
-        return pulled
+        return by_stack
