@@ -99,7 +99,7 @@ def fit_natural_gradient(dataset: FeatureDataset, model: GCGPClassifier) -> Trac
     start = time.perf_counter()
     statistics = Statistics.empty(classes, model.features_.size)
     ones = torch.ones(len(dataset), dtype=torch.float64)
-    statistics.add(dataset.features, dataset.targets, ones, dataset.residual)
+    statistics.add(dataset.features, dataset.observations, ones, dataset.residual)
     compared = torch.from_numpy(np.random.default_rng(0).permutation(len(dataset))[:MAX_START_SIGNALS])
     closed = best_start(Dirichlet(model.alpha_), dataset, compared, statistics, likelihood, model.variance_)
     sites = Sites.of_closed_form(closed, dataset, classes)
@@ -117,17 +117,18 @@ class _BudgetSpent(Exception):
 
 def fit_svgp(dataset: FeatureDataset, variance: float, budget: float, seed: int) -> Track:
     """Seconds and bounds of all signals after every ten epochs of Adam, evaluations not included."""
-    classes, paper = int(dataset.targets.max()) + 1, SVGP()
+    classes, paper = int(dataset.observations.max()) + 1, SVGP()
     free = FreePosterior.prior(
         dataset.features.shape[1], classes, torch.tensor(variance, dtype=torch.float64).log()
     )
     likelihood, track = Softmax(), Track()
     per_epoch = -(-len(dataset) // paper.batch_size)
-    spent, since = 0.0, time.perf_counter()
+    spent, since, done = 0.0, time.perf_counter(), 0
 
-    def record(step: int) -> None:
-        nonlocal spent, since
-        epoch, rest = divmod(step, per_epoch)
+    def record(steps: int) -> None:
+        nonlocal spent, since, done
+        done += steps
+        epoch, rest = divmod(done, per_epoch)
         now = spent + time.perf_counter() - since
         if rest or not (epoch % 10 == 0 or now > budget):
             return
@@ -141,10 +142,7 @@ def fit_svgp(dataset: FeatureDataset, variance: float, budget: float, seed: int)
     with contextlib.suppress(_BudgetSpent):
         adam(
             StochasticBound(
-                free,
-                CachedFeatures(dataset),
-                lambda step: likelihood.resampled(seed + step),
-                dataset.targets,
+                free, CachedFeatures(dataset), lambda step: likelihood.resampled(seed + step), dataset
             ),
             Parameters([]),
             epochs=1_000_000,
@@ -162,7 +160,7 @@ def total_bound(free: FreePosterior, dataset: FeatureDataset, likelihood: Softma
     posterior, total = free.to_posterior(), 0.0
     for run in dataset.runs():
         mean, variance = posterior.predict(*dataset.rows(run))
-        total += float(likelihood.expected_log(mean, variance, dataset.targets[run]).sum())
+        total += float(likelihood.expected_log(mean, variance, dataset.observations[run]).sum())
     return total - float(posterior.divergence())
 
 

@@ -12,12 +12,14 @@ from gpytorch.kernels import RBFKernel
 
 from experiments.metrics import peak_memory
 from gcgp._runtime.history import History
+from gcgp._runtime.processes import SINGLE_PROCESS
 from gcgp.domain import Signals
 from gcgp.inference import Features, Term
 from gcgp.inference.likelihoods import RobustMax
 from gcgp.inference.methods import SVGP
 from gcgp.inference.parameters import Parameters, scalar_parameter, trainable_term
 from gcgp.inference.svgp import FreePosterior, RecomputedFeatures, StochasticBound, adam
+from gcgp.inference.training_set import TrainingSet
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.patches import Convolution
 from gcgp.weighting import Box
@@ -49,15 +51,17 @@ def main() -> None:
     signals = Signals.from_images(problem["images"].numpy())
     labels = problem["labels"].long()
     losses, clock = History(log=False), [time.perf_counter()]
+    count = len(labels)
+    data = TrainingSet(signals, labels, torch.ones(count), classes, SINGLE_PROCESS, first=0, count=count)
     source = RecomputedFeatures(Features([term], 1 << 30), signals)
     adam(
-        StochasticBound(posterior, source, lambda step: RobustMax(), labels),
+        StochasticBound(posterior, source, lambda step: RobustMax(), data),
         Parameters(parameters),
         epochs=steps + 1,  # of one step each: the batch is the whole set
         batch_size=len(labels),
         learning_rate=SVGP().learning_rate,
         history=losses,
-        report=lambda step: clock.append(time.perf_counter()),
+        report=lambda steps: clock.append(time.perf_counter()),
     )
     loss = -losses.steps[0].value * len(labels)
     print(json.dumps({"loss": loss, "seconds": np.diff(clock)[1:].tolist(), "peak_gb": peak_memory()}))

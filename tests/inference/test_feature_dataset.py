@@ -16,7 +16,7 @@ def test_features_beyond_the_memory_limit_are_in_a_file(dataset, flat):
     count, size = dataset.features.shape
     signals = Signals.from_images(np.zeros((count, 2, 2)))
     data = TrainingSet(
-        signals, dataset.targets, torch.ones(count).double(), 3, SINGLE_PROCESS, first=0, count=count
+        signals, dataset.observations, torch.ones(count).double(), 3, SINGLE_PROCESS, first=0, count=count
     )
     in_file = FeatureDataset.allocate(size, data, torch.float64, memory=8)
     diagonal = dataset.features.square().sum(dim=1) + dataset.residual
@@ -28,6 +28,6 @@ def test_features_beyond_the_memory_limit_are_in_a_file(dataset, flat):
 
 
 def test_local_rows_are_those_of_this_process(dataset):
-    second = FeatureDataset(dataset.features, dataset.residual, dataset.targets, first=10, total=90)
+    second = FeatureDataset(dataset.features, dataset.residual, dataset.observations, first=10, total=90)
     assert second.local(torch.tensor([3, 10, 12, 49, 50])).tolist() == [0, 2, 39]
     assert (len(second), second.count) == (40, 90)

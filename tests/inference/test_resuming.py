@@ -9,7 +9,7 @@ import torch
 from gcgp._runtime.checkpoint import Checkpoint
 from gcgp._runtime.history import History
 from gcgp.inference.likelihoods import Softmax
-from gcgp.inference.natural_gradient import Score, search_and_fit
+from gcgp.inference.natural_gradient import search_and_fit
 from gcgp.inference.parameters import Parameters
 from gcgp.inference.svgp import CachedFeatures, FreePosterior, StochasticBound, adam
 from gcgp.selection.optimizer import maximize
@@ -39,9 +39,7 @@ def run_adam(dataset, flat, checkpoint):
     free = FreePosterior.prior(dataset.features.shape[1], 3, torch.zeros((), dtype=torch.float64))
     history = History()
     adam(
-        StochasticBound(
-            free, CachedFeatures(dataset), lambda step: Softmax(draws=8, seed=step), dataset.targets
-        ),
+        StochasticBound(free, CachedFeatures(dataset), lambda step: Softmax(draws=8, seed=step), dataset),
         Parameters([]),
         epochs=3,
         batch_size=16,
@@ -59,7 +57,7 @@ def run_natural_gradient(dataset, flat, checkpoint):
         flat,
         dataset,
         lambda point: (likelihood, 0.1 * 10 ** point[0]),
-        Score(dataset, likelihood, None),
+        lambda fit: fit.bound,
         (0.0,),
         [(0.5,)],
         report=bounds.append,

@@ -12,7 +12,7 @@ from gcgp.inference.svgp import CachedFeatures, FreePosterior, StochasticBound
 
 def test_a_batch_is_unbiased(dataset):
     free = FreePosterior.prior(dataset.features.shape[1], 3, torch.zeros((), dtype=torch.float64))
-    bound = StochasticBound(free, CachedFeatures(dataset), lambda step: Softmax(), dataset.targets)
+    bound = StochasticBound(free, CachedFeatures(dataset), lambda step: Softmax(), dataset)
     batches = np.random.default_rng(0).permutation(len(dataset)).reshape(4, -1)
     parts = [bound.estimate(indices) for indices in batches]
     whole = bound.estimate(np.arange(len(dataset)))
@@ -22,23 +22,11 @@ def test_a_batch_is_unbiased(dataset):
 def test_processes_share_a_batch(dataset):
     free = FreePosterior.prior(dataset.features.shape[1], 3, torch.zeros((), dtype=torch.float64))
     indices = np.array([3, 30, 17, 5])
-    whole = StochasticBound(free, CachedFeatures(dataset), lambda step: Softmax(), dataset.targets)
-    parts = [
-        StochasticBound(
-            free,
-            CachedFeatures(part),
-            lambda step: Softmax(),
-            part.targets,
-            processes=ProcessGroup(rank, 2),
-            first=first,
-            total=len(dataset),
-        ).estimate(indices)
-        for rank, (first, part) in enumerate(
-            [(0, rows(dataset, slice(0, 15))), (15, rows(dataset, slice(15, 40)))]
-        )
-    ]
+    whole = StochasticBound(free, CachedFeatures(dataset), lambda step: Softmax(), dataset)
+    parts = []
+    for rank, part in enumerate([slice(0, 15), slice(15, 40)]):
+        tensors = dataset.features[part], dataset.residual[part], dataset.observations[part]
+        data = FeatureDataset(*tensors, ProcessGroup(rank, 2), part.start, len(dataset))
+        bound = StochasticBound(free, CachedFeatures(data), lambda step: Softmax(), data)
+        parts.append(bound.estimate(indices))
     assert sum(parts) == pytest.approx(whole.estimate(indices), rel=1e-12)
-
-
-def rows(dataset, part):
-    return FeatureDataset(dataset.features[part], dataset.residual[part], dataset.targets[part])

@@ -229,7 +229,7 @@ class Batch:
             free,
             RecomputedFeatures(replace(closed.features, memory=memory), closed.data.signals),
             lambda step: Gaussian(closed.log_parameter.exp()) if regression else Softmax(),
-            closed.data.observations,
+            closed.data,
         )
 
     def __call__(self, x):

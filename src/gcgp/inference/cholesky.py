@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+
+from gcgp.inference.shapes import Matrix
 
 LARGEST_JITTER = 1e-2
 SMALLEST_JITTER = 1e-12
@@ -20,9 +20,7 @@ class FactorizationError(ValueError):
     """A matrix has no Cholesky factor: it is not positive definite, or not finite."""
 
 
-def stable_cholesky(
-    matrix: Float[Tensor, "M M"], jitter: float, name: str, cause: str
-) -> Float[Tensor, "M M"]:
+def stable_cholesky(matrix: Matrix, jitter: float, name: str, cause: str) -> Matrix:
     """Lower factor of `matrix` + jitter · mean diagonal · I, in float64; jitter grows tenfold if it fails.
 
     `name` and the likely `cause` are for the warning and the error. linear_operator's `psd_safe_cholesky`

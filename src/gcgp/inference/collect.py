@@ -45,8 +45,7 @@ def collect(
     if keep_features:
         dataset = FeatureDataset.allocate(features.size, data, context.dtype, context.memory)
     seed = int(context.rng.integers(2**31))
-    inside = (problem.scored >= data.first) & (problem.scored < data.first + len(data.signals))
-    scored = problem.scored[inside] - data.first
+    scored = data.local(problem.scored)
     parts: list[ScoringBatch] = []
     for chunk in features.chunks(
         data.signals,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,10 +14,14 @@ from torch import Tensor
 
 from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 from gcgp.inference.features import Chunk
+from gcgp.inference.shapes import PerSignal, Rows
 from gcgp.inference.training_set import TrainingSet
 
 DATASET_ROWS = 4096
 """Signals per run."""
+
+
+Indices = TypeVar("Indices", Tensor, np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class FeatureDataset:
 
     features: Float[Tensor, "N M"]
     residual: Float[Tensor, "N"]
-    targets: Num[Tensor, "N"]
+    observations: Num[Tensor, "N"]
     """Labels or regression targets."""
     processes: ProcessGroup = SINGLE_PROCESS
     first: int = 0
@@ -51,7 +56,7 @@ class FeatureDataset:
         self.features[chunk.run], self.residual[chunk.run] = chunk.features, chunk.unexplained
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return len(self.observations)
 
     @property
     def count(self) -> int:
@@ -63,13 +68,11 @@ class FeatureDataset:
         self.processes.sum(tensor)
         return tensor
 
-    def local(self, indices: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
+    def local(self, indices: Indices) -> Indices:
         """Rows of those of the signals with these indices that belong to this process."""
         return indices[(indices >= self.first) & (indices < self.first + len(self))] - self.first
 
-    def rows(
-        self, rows: slice | Int[Tensor, "n"] | Int[np.ndarray, "n"]
-    ) -> tuple[Float[Tensor, "n M"], Float[Tensor, "n"]]:
+    def rows(self, rows: slice | Int[Tensor, "n"] | Int[np.ndarray, "n"]) -> tuple[Rows, PerSignal]:
         """Features and residuals of some signals of this process, in float64."""
         return self.features[rows].double(), self.residual[rows].double()
 

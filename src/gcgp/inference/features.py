@@ -16,6 +16,7 @@ from gcgp._runtime.memory import runs
 from gcgp.domain import Chart, Signals, Stencil
 from gcgp.inference.cholesky import stable_cholesky
 from gcgp.inference.prior_variances import Sampling, prior_variances
+from gcgp.inference.shapes import Matrix, PerSignal, Rows
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.base import evaluate, prior_variance
 from gcgp.patches import Convolution, Patches
@@ -37,11 +38,11 @@ class Term:
     kernel: ConvolutionalKernel
     inducing: Float[Tensor, "M dim"]
     jitter: float = DEFAULT_JITTER
-    _root: Float[Tensor, "M M"] | None = field(default=None, init=False, repr=False)
+    _root: Matrix | None = field(default=None, init=False, repr=False)
     """Not copied by `dataclasses.replace`, because it depends on the other fields."""
 
     @property
-    def root(self) -> Float[Tensor, "M M"]:
+    def root(self) -> Matrix:
         """chol(Kuu), in float64; computed once."""
         if self._root is None:
             with torch.no_grad():
@@ -49,7 +50,7 @@ class Term:
                 self._root = self._factor(kernel, self.inducing.double())
         return self._root
 
-    def with_root(self, root: Float[Tensor, "M M"]) -> Term:
+    def with_root(self, root: Matrix) -> Term:
         """The same term with a known factor of Kuu, as in a saved model."""
         term = replace(self)
         term._root = root
@@ -59,7 +60,7 @@ class Term:
         """Kfu chol(Kuu)⁻ᵀ, in float64."""
         return whitened(self.root, kfu)
 
-    def pull_root(self, gradient: Float[Tensor, "M M"]) -> None:
+    def pull_root(self, gradient: Matrix) -> None:
         """Pull a gradient by chol(Kuu) back to the kernel and the inducing patches."""
         kernel = copy.deepcopy(self.kernel).double()
         inducing = self.inducing.detach().double().requires_grad_()
@@ -74,12 +75,12 @@ class Term:
                 grad = doubled.grad.to(original.dtype)
                 original.grad = grad if original.grad is None else original.grad + grad
 
-    def _factor(self, kernel: ConvolutionalKernel, inducing: Tensor) -> Float[Tensor, "M M"]:
+    def _factor(self, kernel: ConvolutionalKernel, inducing: Tensor) -> Matrix:
         cause = "inducing patches too alike for the lengthscale; use fewer of them or a shorter lengthscale"
         return stable_cholesky(kernel.kuu(inducing), self.jitter, "Kuu", cause)
 
 
-def whitened(root: Float[Tensor, "M M"], kfu: Float[Tensor, "rows M"]) -> Float[Tensor, "rows M"]:
+def whitened(root: Matrix, kfu: Float[Tensor, "rows M"]) -> Float[Tensor, "rows M"]:
     """Kfu chol(Kuu)⁻ᵀ, in float64, for a given factor of Kuu."""
     return torch.linalg.solve_triangular(root, kfu.double().T, upper=False).T
 
@@ -89,11 +90,11 @@ class Chunk:
     """A run of signals, their features and the diagonal of their Kff."""
 
     run: slice
-    features: Float[Tensor, "n M"]
-    diagonal: Float[Tensor, "n"] | None
+    features: Rows
+    diagonal: PerSignal | None
 
     @property
-    def unexplained(self) -> Float[Tensor, "n"]:
+    def unexplained(self) -> PerSignal:
         """The prior variance that the inducing patches do not explain: kff − |φ|².
 
         An estimate of kff may make it negative. It is unbiased, so sums over signals use it, not `residual`.
@@ -102,7 +103,7 @@ class Chunk:
         return self.diagonal - self.features.square().sum(dim=1)
 
     @property
-    def residual(self) -> Float[Tensor, "n"]:
+    def residual(self) -> PerSignal:
         """`unexplained`, or 0 where it is negative, by rounding or because kff is an estimate."""
         return self.unexplained.clamp_min(0.0)
 
@@ -204,7 +205,7 @@ class Features:
         *,
         diagonal: bool = True,
         sampling: Sampling | None = None,
-        roots: Sequence[Float[Tensor, "M M"]] | None = None,
+        roots: Sequence[Matrix] | None = None,
     ) -> Chunk:
         """Features of a run of signals from their patches, which are given for each term.
 
@@ -224,11 +225,11 @@ class Features:
             total = torch.stack(diagonals).sum(dim=0) + self.constant if diagonals else None
             return Chunk(run, features, total)
 
-    def roots(self) -> list[Float[Tensor, "M M"]]:
+    def roots(self) -> list[Matrix]:
         """chol(Kuu) of each term, as leaves for `of_patches`; `pull_roots` continues with their gradients."""
         return [term.root.detach().clone().requires_grad_() for term in self.terms]
 
-    def pull_roots(self, roots: Sequence[Float[Tensor, "M M"]]) -> None:
+    def pull_roots(self, roots: Sequence[Matrix]) -> None:
         """Pull the gradients of the leaves of `roots` back to kernels and inducing patches."""
         for term, root in zip(self.terms, roots, strict=True):
             if root.grad is not None:

@@ -20,6 +20,7 @@ from gcgp.inference.feature_dataset import DATASET_ROWS, FeatureDataset
 from gcgp.inference.likelihoods import ClosedFormLikelihood, Likelihood
 from gcgp.inference.posterior import Posterior
 from gcgp.inference.search import SearchPoint, pattern_search
+from gcgp.inference.shapes import Matrix, PerSignal, Rows
 from gcgp.inference.statistics import gram
 
 MAX_NATURAL_STEPS = 20
@@ -41,7 +42,7 @@ class Sites:
     @classmethod
     def of_closed_form(cls, likelihood: ClosedFormLikelihood, dataset: FeatureDataset, latents: int) -> Sites:
         """The Gaussian targets of a closed form."""
-        targets, noise = likelihood.site_targets(dataset.targets, latents)
+        targets, noise = likelihood.site_targets(dataset.observations, latents)
         return cls(targets / noise, 1 / noise)
 
     def stacked(self) -> Float[Tensor, "2 N C"]:
@@ -71,7 +72,7 @@ class Sites:
         return Posterior(variance, weights, roots)
 
 
-def _weighted_gram(rows: Float[Tensor, "n M"], weights: Float[Tensor, "n"]) -> Float[Tensor, "M M"]:
+def _weighted_gram(rows: Rows, weights: PerSignal) -> Matrix:
     """Σ w φφᵀ."""
     if bool((weights >= 0).all()):
         return gram(rows * weights.sqrt()[:, None])
@@ -97,7 +98,7 @@ def fit_sites(sites: Sites, dataset: FeatureDataset, likelihood: Likelihood, var
     total, linear, precision = torch.zeros((), dtype=torch.float64), [], []
     for run in dataset.runs():
         mean, spread = posterior.predict(*dataset.rows(run))
-        values, slope, curvature = likelihood.sites(mean, spread, dataset.targets[run])
+        values, slope, curvature = likelihood.sites(mean, spread, dataset.observations[run])
         total += values.sum()
         linear.append(slope + curvature * mean)
         precision.append(curvature)
@@ -213,33 +214,23 @@ def natural_steps(
     return ascent.fit
 
 
-@dataclass(frozen=True)
-class Score:
-    """The score of a fit: the leave-one-out likelihood of some signals, or the bound of all."""
-
-    dataset: FeatureDataset
-    likelihood: Likelihood
-    scored: Int[Tensor, "n"] | None
-    """Indices of the signals that are left out; None: the bound."""
-
-    def __call__(self, fit: Fit) -> float:
-        """Nats per signal; the higher the better. To leave a signal out, its site is removed."""
-        if self.scored is None:
-            return fit.bound / self.dataset.count
-        total = torch.zeros((), dtype=torch.float64)
-        for rows in torch.split(self.dataset.local(self.scored), DATASET_ROWS):
-            mean, variance = fit.posterior.leave_one_out(
-                *self.dataset.rows(rows), fit.sites.linear[rows], fit.sites.precision[rows]
-            )
-            total += self.likelihood.predictive_log(mean, variance, self.dataset.targets[rows]).sum()
-        return float(self.dataset.reduce(total)) / len(self.scored)
+def leave_one_out_score(
+    fit: Fit, dataset: FeatureDataset, likelihood: Likelihood, scored: Int[Tensor, "n"]
+) -> float:
+    """Mean log predictive density of the signals with indices `scored`, each without its site."""
+    total = torch.zeros((), dtype=torch.float64)
+    for rows in torch.split(dataset.local(scored), DATASET_ROWS):
+        sites = fit.sites.linear[rows], fit.sites.precision[rows]
+        mean, variance = fit.posterior.leave_one_out(*dataset.rows(rows), *sites)
+        total += likelihood.predictive_log(mean, variance, dataset.observations[rows]).sum()
+    return float(dataset.reduce(total)) / len(scored)
 
 
 def search_and_fit(
     sites: Sites,
     dataset: FeatureDataset,
     model_at: Callable[[SearchPoint], tuple[Likelihood, float] | None],
-    score: Score,
+    score: Callable[[Fit], float],
     start: SearchPoint,
     steps: Sequence[SearchPoint],
     *,

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gcgp.inference.features import Term
+from gcgp.inference.shapes import Scalar
 from gcgp.kernel import RotationAverage
 from gcgp.kernel.base import lengthscale_parts
 
@@ -83,7 +84,7 @@ class Parameters:
         return torch.split(torch.as_tensor(x, dtype=torch.float64), [part.size for part in self.parts])
 
 
-def log_priors(kernels: Sequence[Module]) -> Float[Tensor, ""]:
+def log_priors(kernels: Sequence[Module]) -> Scalar:
     """The sum of the log densities of all GPyTorch priors on parameters of the kernels."""
     logs = [
         prior.log_prob(closure(module)).sum().double()
@@ -93,7 +94,7 @@ def log_priors(kernels: Sequence[Module]) -> Float[Tensor, ""]:
     return torch.stack(logs).sum() if logs else torch.zeros((), dtype=torch.float64)
 
 
-def scalar_parameter(name: str, logarithm: Float[Tensor, ""]) -> TrainableParameter:
+def scalar_parameter(name: str, logarithm: Scalar) -> TrainableParameter:
     """A positive number that is represented by its logarithm."""
     limit = MAX_LOG_SCALAR_CHANGE
     return _shifted((name,), logarithm, 1.0, -limit, limit)

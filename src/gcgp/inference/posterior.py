@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from gcgp._runtime.threads import parallel_map
 from gcgp.inference.cholesky import stable_cholesky
+from gcgp.inference.shapes import Latent, Matrix, PerSignal, Rows, Scalar
 from gcgp.inference.statistics import gram
 
 LOG_2PI = math.log(2 * math.pi)
@@ -36,34 +37,30 @@ class Posterior:
     torch.Size([100, 2, 1])
     """
 
-    variance: float | Float[Tensor, ""]
+    variance: float | Scalar
     """s², the variance of the GP, by which the base kernel is multiplied."""
     weights: Float[Tensor, "M C"]
     roots: Float[Tensor, "C M M"]
     """L_c, the lower Cholesky factor of I + s² Σ_n φ_n φ_nᵀ / σ²_nc."""
 
-    def mean(self, features: Float[Tensor, "n M"]) -> Float[Tensor, "n C"]:
+    def mean(self, features: Rows) -> Latent:
         """Posterior means of f."""
         return features @ self.weights
 
-    def explained_variance(self, features: Float[Tensor, "n M"]) -> Float[Tensor, "n C"]:
+    def explained_variance(self, features: Rows) -> Latent:
         """Posterior variance of φᵀv, without the unexplained part."""
 
-        def of_latent(root: Float[Tensor, "M M"]) -> Float[Tensor, "n"]:
+        def of_latent(root: Matrix) -> PerSignal:
             return self.variance * _half_solve(root, features).square().sum(dim=0)
 
         return torch.stack(map_latents(of_latent, self.roots.unbind()), dim=1)
 
-    def predict(
-        self, features: Float[Tensor, "n M"], residual: Float[Tensor, "n"]
-    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+    def predict(self, features: Rows, residual: PerSignal) -> tuple[Latent, Latent]:
         """Posterior mean and variance of f."""
         variance = self.explained_variance(features) + self.variance * residual[:, None]
         return self.mean(features), variance.clamp_min(0.0)
 
-    def covariance(
-        self, features: Float[Tensor, "n M"], prior: Float[Tensor, "n n"]
-    ) -> Float[Tensor, "C n n"]:
+    def covariance(self, features: Rows, prior: Float[Tensor, "n n"]) -> Float[Tensor, "C n n"]:
         """Joint posterior covariance of f at n signals: s² (Φ(L_c L_cᵀ)⁻¹Φᵀ + Kff − ΦΦᵀ).
 
         `prior` is their Kff under the kernel of the features, without s²: the features determine only the
@@ -73,7 +70,7 @@ class Posterior:
         return self.variance * (half.mT @ half + prior - features @ features.T)
 
     def sample(
-        self, features: Float[Tensor, "n M"], residual: Float[Tensor, "n"], count: int, seed: int = 0
+        self, features: Rows, residual: PerSignal, count: int, seed: int = 0
     ) -> Float[Tensor, "count n C"]:
         """Samples of f at n signals, jointly for all signals and independent between latent functions.
 
@@ -88,7 +85,7 @@ class Posterior:
         deviation = explained + residual.clamp_min(0.0).sqrt() * independent
         return self.mean(features) + self.variance**0.5 * deviation.mT
 
-    def divergence(self) -> Float[Tensor, ""]:
+    def divergence(self) -> Scalar:
         """KL divergence from the prior, of all latent functions together."""
         identity = torch.eye(self.roots.shape[-1], dtype=self.roots.dtype).expand_as(self.roots)
         inverse = torch.linalg.solve_triangular(self.roots, identity, upper=False)
@@ -97,18 +94,14 @@ class Posterior:
         return 0.5 * (spread - self.weights.numel() + log_determinants)
 
     def leave_one_out(
-        self,
-        features: Float[Tensor, "n M"],
-        residual: Float[Tensor, "n"],
-        linear: Float[Tensor, "n C"],
-        precision: Float[Tensor, "n C"],
-    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+        self, features: Rows, residual: PerSignal, linear: Latent, precision: Latent
+    ) -> tuple[Latent, Latent]:
         """Mean and variance of f at training signals, each given all others; see `left_out`."""
         mean, spread = left_out(self.mean(features), self.explained_variance(features), linear, precision)
         return mean, spread + self.variance * residual[:, None]
 
 
-def _half_solve(root: Float[Tensor, "M M"], features: Float[Tensor, "n M"]) -> Float[Tensor, "M n"]:
+def _half_solve(root: Matrix, features: Rows) -> Float[Tensor, "M n"]:
     """L⁻¹Φᵀ."""
     return torch.linalg.solve_triangular(root, features.T, upper=False)
 
@@ -132,38 +125,34 @@ def left_out(
 class NormalEquations:
     """The data of one latent function: sums over signals weighted by 1/σ²_n."""
 
-    gram: Float[Tensor, "M M"]
+    gram: Matrix
     """Σ φφᵀ/σ²."""
     cross: Float[Tensor, "M"]
     """Σ φt/σ²."""
-    squares: Float[Tensor, ""]
+    squares: Scalar
     """Σ t²/σ²."""
-    residual: Float[Tensor, ""]
+    residual: Scalar
     """Σ r/σ²."""
-    log_noise: Float[Tensor, ""]
+    log_noise: Scalar
     """Σ log 2πσ²."""
 
-    def precision(self, variance: float | Tensor) -> Float[Tensor, "M M"]:
+    def precision(self, variance: float | Tensor) -> Matrix:
         """I + s²·gram."""
         precision = variance * self.gram
         precision.diagonal().add_(1.0)
         return precision
 
-    def solve(self, variance: float | Tensor) -> tuple[Float[Tensor, "M"], Float[Tensor, "M M"]]:
+    def solve(self, variance: float | Tensor) -> tuple[Float[Tensor, "M"], Matrix]:
         """Posterior weights and the factor of their precision."""
         root = precision_factor(self.precision(variance))
         return torch.cholesky_solve(variance * self.cross[:, None], root)[:, 0], root
 
-    def moments(
-        self, variance: float | Tensor, features: Float[Tensor, "n M"]
-    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+    def moments(self, variance: float | Tensor, features: Rows) -> tuple[PerSignal, PerSignal]:
         """Posterior mean and explained variance of f at signals, if the factor is not needed afterwards."""
         weights, forms = Solved.apply(self.precision(variance), variance * self.cross, features)
         return features @ weights, variance * forms
 
-    def bound(
-        self, variance: float | Tensor, weights: Float[Tensor, "M"], root: Float[Tensor, "M M"]
-    ) -> Float[Tensor, ""]:
+    def bound(self, variance: float | Tensor, weights: Float[Tensor, "M"], root: Matrix) -> Scalar:
         """The collapsed bound on log p(t) of Titsias (2009), with noise that varies by signal.
 
         `weights` and `root` are those of `solve`.
@@ -173,7 +162,7 @@ class NormalEquations:
         return -0.5 * (self.log_noise + log_determinant + fit + variance * self.residual)
 
 
-def precision_factor(precision: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
+def precision_factor(precision: Matrix) -> Matrix:
     """Lower factor of I + s²·gram, which exists unless s²·gram exceeds the identity by about 1e15."""
     root, failed = torch.linalg.cholesky_ex(precision)
     if not failed:
@@ -191,8 +180,8 @@ class Solved(torch.autograd.Function):
 
     @staticmethod
     def forward(  # noqa: D102
-        ctx: Any, matrix: Float[Tensor, "M M"], vector: Float[Tensor, "M"], rows: Float[Tensor, "n M"]
-    ) -> tuple[Float[Tensor, "M"], Float[Tensor, "n"]]:
+        ctx: Any, matrix: Matrix, vector: Float[Tensor, "M"], rows: Rows
+    ) -> tuple[Float[Tensor, "M"], PerSignal]:
         root = precision_factor(matrix)
         weights = torch.cholesky_solve(vector[:, None], root)[:, 0]
         half = _half_solve(root, rows)
@@ -202,8 +191,8 @@ class Solved(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(  # noqa: D102
-        ctx: Any, by_weights: Float[Tensor, "M"], by_forms: Float[Tensor, "n"]
-    ) -> tuple[Float[Tensor, "M M"], Float[Tensor, "M"], Float[Tensor, "n M"]]:
+        ctx: Any, by_weights: Float[Tensor, "M"], by_forms: PerSignal
+    ) -> tuple[Matrix, Float[Tensor, "M"], Rows]:
         root, weights, half = ctx.saved_tensors
         whole = torch.linalg.solve_triangular(root.T, half, upper=True).T  # A⁻¹φ
         by_vector = torch.cholesky_solve(by_weights[:, None], root)[:, 0]

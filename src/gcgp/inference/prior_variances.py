@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gcgp.inference.shapes import PerSignal, Rows
 from gcgp.kernel.base import evaluate, prior_variance
 from gcgp.kernel.sampling import independent_halves
 from gcgp.patches import Patches
@@ -64,13 +65,8 @@ def prior_variances(
 
 
 def _two_samples(
-    term: Term,
-    whiten: Whiten,
-    patches: Patches,
-    features: Float[Tensor, "n M"],
-    sampling: Sampling,
-    rows: Int[Tensor, "n"],
-) -> Float[Tensor, "n"]:
+    term: Term, whiten: Whiten, patches: Patches, features: Rows, sampling: Sampling, rows: Int[Tensor, "n"]
+) -> PerSignal:
     """|φ|² plus an estimate of the unexplained part, which is bilinear in two independent samples."""
     halves = independent_halves(patches, sampling.draws, sampling.seed, sampling.indices[rows.numpy()])
     left, right = (whiten(term.kernel.kfu(half, term.inducing).cpu()) for half in halves)
@@ -117,7 +113,7 @@ def _all_pairs(
     return corrected
 
 
-def _self_pairs(term: Term, whiten: Whiten, patches: Patches) -> Float[Tensor, "n"]:
+def _self_pairs(term: Term, whiten: Whiten, patches: Patches) -> PerSignal:
     """Σ m² (k_g − q_g)(z, z) over the patches of each signal, estimated from a few of them."""
     counts, starts = patches.offsets.diff(), patches.offsets[:-1]
     steps = torch.linspace(0, 1, SELF_PAIR_PATCHES, dtype=torch.float64)

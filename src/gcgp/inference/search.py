@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gcgp._runtime.processes import ProcessGroup
+from gcgp.inference.shapes import Observed, PerSignal, Rows
 
 SearchPoint = tuple[float, ...]
 DEFAULT_START: SearchPoint = (3.0, 3.25)
@@ -29,13 +30,13 @@ LikelihoodT = TypeVar("LikelihoodT")
 class ScoringBatch:
     """Training signals on which choices are scored."""
 
-    features: Float[Tensor, "n M"]
-    residual: Float[Tensor, "n"]
+    features: Rows
+    residual: PerSignal
     """kff − |φ|², which an estimate of kff may make negative; it then counts as 0."""
-    diagonal: Float[Tensor, "n"]
+    diagonal: PerSignal
     labels: Int[Tensor, "n"] | None = None
     """Indices of their classes, in classification."""
-    targets: Float[Tensor, "n"] | None = None
+    targets: PerSignal | None = None
     """Regression targets."""
 
     @classmethod
@@ -49,10 +50,12 @@ class ScoringBatch:
 
     def take(self, chosen: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> ScoringBatch:
         """The chosen signals."""
-        columns: list[Any] = [getattr(self, field.name) for field in fields(self)]
-        return ScoringBatch(*(column if column is None else column[chosen] for column in columns))
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(
+            self, **{name: column[chosen] for name, column in columns.items() if column is not None}
+        )
 
-    def observations(self, task: str) -> Num[Tensor, "n"]:
+    def observations(self, task: str) -> Observed:
         """Labels in classification, targets in regression."""
         observed = self.labels if task == "classification" else self.targets
         assert observed is not None

@@ -9,13 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp._runtime.processes import ProcessGroup
+from gcgp.inference.shapes import Matrix, PerSignal, Rows
 
 SUBSPACE_ITERATIONS = 2
 SPAN_TOLERANCE = 1e-13
 """Share of the largest eigenvalue of ΣΦᵀΦ above which a direction counts as spanned."""
 
 
-def gram(rows: Float[Tensor, "n M"]) -> Float[Tensor, "M M"]:
+def gram(rows: Rows) -> Matrix:
     """Σ φφᵀ of the rows. NumPy recognizes the symmetry and takes half the time of torch."""
     if rows.device.type != "cpu":
         return rows.T @ rows
@@ -46,13 +47,7 @@ class Statistics:
         shapes = [(groups, size, size), (groups, size), (groups,), (groups,), (groups,)]
         return cls(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes))
 
-    def add(
-        self,
-        features: Float[Tensor, "n M"],
-        group: Int[Tensor, "n"],
-        targets: Float[Tensor, "n"],
-        residual: Float[Tensor, "n"],
-    ) -> None:
+    def add(self, features: Rows, group: Int[Tensor, "n"], targets: PerSignal, residual: PerSignal) -> None:
         """Add a chunk of signals."""
         for g in torch.unique(group).tolist():
             member = group == g

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from gpytorch.variational import CholeskyVariationalDistribution
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp._runtime.checkpoint import Checkpoint
 from gcgp._runtime.history import History
 from gcgp._runtime.memory import runs
-from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 from gcgp.domain import Signals
 from gcgp.inference.cholesky import FactorizationError
 from gcgp.inference.feature_dataset import FeatureDataset
@@ -28,6 +27,8 @@ from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.parameters import Parameters
 from gcgp.inference.posterior import Posterior
 from gcgp.inference.prior_variances import Sampling
+from gcgp.inference.shapes import Latent, PerSignal, Rows, Scalar
+from gcgp.inference.training_set import TrainingSet
 from gcgp.inference.triangular import SpreadAndVolume, SquaredProducts
 
 CHECKPOINT_KEY = "svgp"
@@ -41,11 +42,11 @@ class FreePosterior:
 
     distribution: CholeskyVariationalDistribution
     """Means `[C, M]` and lower Cholesky factors `[C, M, M]`."""
-    log_variance: Float[Tensor, ""]
+    log_variance: Scalar
 
     @classmethod
     def prior(
-        cls, size: int, latents: int, log_variance: Float[Tensor, ""], dtype: torch.dtype = torch.float64
+        cls, size: int, latents: int, log_variance: Scalar, dtype: torch.dtype = torch.float64
     ) -> FreePosterior:
         """The prior, where the paper starts."""
         shape = torch.Size([latents])
@@ -61,9 +62,7 @@ class FreePosterior:
         """Lower Cholesky factors of the covariances of v/s; entries above their diagonals are ignored."""
         return self.distribution.chol_variational_covar
 
-    def predict(
-        self, features: Float[Tensor, "n M"], residual: Float[Tensor, "n"]
-    ) -> tuple[Float[Tensor, "n C"], Float[Tensor, "n C"]]:
+    def predict(self, features: Rows, residual: PerSignal) -> tuple[Latent, Latent]:
         """Mean and variance of f, in float64."""
         scale = (self.log_variance / 2).exp()
         factors = self.factors
@@ -72,7 +71,7 @@ class FreePosterior:
         # Residuals may be estimates, which are unbiased only if negative ones are included.
         return mean, scale.square() * (spread.double() + residual[:, None]).clamp_min(0.0)
 
-    def divergence(self) -> Float[Tensor, ""]:
+    def divergence(self) -> Scalar:
         """KL divergence from the prior, of all latent functions together."""
         covariances: Tensor = SpreadAndVolume.apply(self.factors)
         return 0.5 * (covariances + self.means.double().square().sum() - self.means.numel())
@@ -141,35 +140,24 @@ class StochasticBound:
     source: Source
     likelihood: Callable[[int], Likelihood]
     """The likelihood of a step; each call makes a new one, because each run is differentiated on its own."""
-    targets: Num[Tensor, "N"]
+    data: TrainingSet | FeatureDataset
     log_prior: Callable[[], Tensor] = lambda: torch.zeros(())
     """Log density of the priors of what is learned beside q."""
-    processes: ProcessGroup = SINGLE_PROCESS
-    first: int = 0
-    """Index of the first signal of this process."""
-    total: int | None = None
-    """Number of signals of all processes; None: as many as there are here."""
-
-    @property
-    def count(self) -> int:
-        """Number of signals of all processes."""
-        return len(self.targets) if self.total is None else self.total
 
     def estimate(self, indices: Int[np.ndarray, "n"], step: int = 0) -> float:
         """The share of this process in the bound estimated from some signals of all processes.
 
         Gradients are added to the `grad` of the leaves. The first process counts divergence and log prior.
         """
-        rows = indices[(indices >= self.first) & (indices < self.first + len(self.targets))] - self.first
-        scale, value = self.count / len(indices), 0.0
-        for part, features, residual in self.source.batch(rows):
+        scale, value = self.data.count / len(indices), 0.0
+        for part, features, residual in self.source.batch(np.asarray(self.data.local(indices))):
             with torch.enable_grad():
                 mean, variance = self.posterior.predict(features, residual)
-                logs = self.likelihood(step).expected_log(mean, variance, self.targets[part])
+                logs = self.likelihood(step).expected_log(mean, variance, self.data.observations[part])
                 fit = scale * logs.sum()
             fit.backward()
             value += float(fit.detach())
-        if self.processes.rank == 0:
+        if self.data.processes.rank == 0:
             with torch.enable_grad():
                 penalty = self.log_prior() - self.posterior.divergence()
             penalty.backward()
@@ -187,103 +175,84 @@ def adam(
     seed: int = 0,
     history: History,
     checkpoint: Checkpoint | None = None,
-    report: Callable[[int], None] = lambda step: None,
+    report: Callable[[int], None] = lambda steps: None,
 ) -> Float[np.ndarray, "k"]:
     """Maximize the bound over q and the parameters; their last value is set and returned.
 
-    The history gets the mean bound of each epoch. A resumed run continues as if it had never stopped. If Kuu
-    has no Cholesky factor after a step, the step of the parameters is undone.
+    `report` gets the number of steps since its last call, the history the mean bound of each epoch. A resumed
+    run continues as if it had never stopped. If Kuu has no Cholesky factor after a step, the step of the
+    parameters is undone.
     """
-    count, processes = bound.count, bound.processes
+    count, values = bound.data.count, list[float]()
+    per_epoch = math.ceil(count / batch_size)
     x = torch.zeros(parameters.size, dtype=torch.float64, requires_grad=True)
+    feasible = x.detach().clone()  # the last parameters at which all Kuu had a Cholesky factor
     leaves = [*bound.posterior.distribution.parameters(), x]
     optimizer = torch.optim.Adam(leaves, lr=learning_rate, maximize=True, fused=True)
     low, high = torch.tensor(parameters.bounds, dtype=torch.float64).reshape(-1, 2).T
-    per_epoch = math.ceil(count / batch_size)
-    state = _Progress.start(x)
-    saved = checkpoint.load(CHECKPOINT_KEY) if checkpoint is not None else None
-    if saved is not None:
-        state = _Progress.restore(saved, optimizer, leaves)
-        for mean in state.means:
-            history.add(mean)
 
-    def estimate(indices: Int[np.ndarray, "n"]) -> Float[Tensor, ""]:
+    def estimate(indices: Int[np.ndarray, "n"]) -> Scalar:
         optimizer.zero_grad()
         parameters.set(x.detach().numpy())
-        return torch.tensor(bound.estimate(indices, state.step), dtype=torch.float64)
+        return torch.tensor(bound.estimate(indices, len(values)), dtype=torch.float64)
 
+    def end_epoch(epoch: int) -> None:
+        history.add(sum(values[epoch * per_epoch : (epoch + 1) * per_epoch]) / per_epoch / count)
+
+    saved = checkpoint.load(CHECKPOINT_KEY) if checkpoint is not None else None
+    if saved is not None:
+        values, feasible = saved["values"].tolist(), saved["feasible"]
+        _restore(optimizer, leaves, saved)
+        report(len(values))
+        for epoch in range(len(values) // per_epoch):
+            end_epoch(epoch)
     order: Int[np.ndarray, "N"] | None = None
-    while state.step < epochs * per_epoch:
-        epoch, position = divmod(state.step, per_epoch)
+    while len(values) < epochs * per_epoch:
+        epoch, position = divmod(len(values), per_epoch)
         if order is None or position == 0:
             order = np.random.default_rng([seed, epoch]).permutation(count)
         indices = order[position * batch_size : (position + 1) * batch_size]
         try:
             value = estimate(indices)
         except FactorizationError:
-            if torch.equal(state.feasible, x):
+            if torch.equal(feasible, x):
                 raise
             with torch.no_grad():
-                x.copy_(state.feasible)
+                x.copy_(feasible)
             value = estimate(indices)
-        state.feasible = x.detach().clone()
+        feasible = x.detach().clone()
         x.grad = torch.from_numpy(parameters.gradient(x.detach().numpy()))
         for leaf in leaves:
             leaf.grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        processes.sum(value, *(leaf.grad for leaf in leaves if leaf.grad is not None))
+        bound.data.processes.sum(value, *(leaf.grad for leaf in leaves if leaf.grad is not None))
         optimizer.step()
         with torch.no_grad():
             x.clamp_(low, high)
-        state.step, state.sum = state.step + 1, state.sum + float(value)
-        report(state.step)
-        if state.step % per_epoch == 0:
-            state.means.append(state.sum / per_epoch / count)
-            history.add(state.means[-1])
-            state.sum = 0.0
+        values.append(float(value))
+        report(1)
+        if position == per_epoch - 1:
+            end_epoch(epoch)
         if checkpoint is not None and checkpoint.due(CHECKPOINT_KEY):
-            checkpoint.save(CHECKPOINT_KEY, state.tensors(optimizer, leaves))
+            state = {"values": torch.tensor(values, dtype=torch.float64), "feasible": feasible}
+            checkpoint.save(CHECKPOINT_KEY, state | _tensors(optimizer, leaves))
     parameters.set(x.detach().numpy())
     return x.detach().numpy().copy()
 
 
-@dataclass
-class _Progress:
-    """What a run of Adam has reached, beside the leaves and the state of the optimizer."""
+def _tensors(optimizer: torch.optim.Adam, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Leaves and moments by name, for a checkpoint."""
+    state = {}
+    for i, leaf in enumerate(leaves):
+        state[f"leaf.{i}"] = leaf.detach().clone()
+        state |= {f"moment.{i}.{name}": value.clone() for name, value in optimizer.state[leaf].items()}
+    return state
 
-    step: int
-    sum: float
-    """Sum of the bounds in the present epoch."""
-    means: list[float]
-    """Mean bound of each finished epoch, in nats per signal."""
-    feasible: Float[Tensor, "k"]
-    """The last parameters at which all Kuu had a Cholesky factor."""
 
-    @classmethod
-    def start(cls, x: Float[Tensor, "k"]) -> _Progress:
-        return cls(0, 0.0, [], x.detach().clone())
-
-    def tensors(self, optimizer: torch.optim.Adam, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
-        """All of it, for a checkpoint."""
-        values = {"step": self.step, "sum": self.sum, "means": self.means}
-        state = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
-        state["feasible"] = self.feasible
-        for i, leaf in enumerate(leaves):
-            state[f"leaf.{i}"] = leaf.detach().clone()
-            state |= {f"moment.{i}.{name}": value.clone() for name, value in optimizer.state[leaf].items()}
-        return state
-
-    @classmethod
-    def restore(
-        cls, state: dict[str, Tensor], optimizer: torch.optim.Adam, leaves: Sequence[Tensor]
-    ) -> _Progress:
-        """The progress in a checkpoint; leaves and optimizer are set to it."""
-        for i, leaf in enumerate(leaves):
-            with torch.no_grad():
-                leaf.copy_(state[f"leaf.{i}"])
-            prefix = f"moment.{i}."
-            optimizer.state[leaf] = {
-                key.removeprefix(prefix): value.clone()
-                for key, value in state.items()
-                if key.startswith(prefix)
-            }
-        return cls(int(state["step"]), float(state["sum"]), state["means"].tolist(), state["feasible"])
+def _restore(optimizer: torch.optim.Adam, leaves: Sequence[Tensor], state: dict[str, Tensor]) -> None:
+    """Set leaves and moments to those of a checkpoint."""
+    for i, leaf in enumerate(leaves):
+        prefix = f"moment.{i}."
+        moments = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
+        optimizer.state[leaf] = {name: tensor.clone() for name, tensor in moments.items()}
+        with torch.no_grad():
+            leaf.copy_(state[f"leaf.{i}"])

@@ -16,10 +16,10 @@ from gcgp.domain import Domains, Signals
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Training signals and what was observed of each.
+    """Training signals and their observations.
 
-    Where several processes fit one model, the signals are those of this process. The signals of all
-    processes, in the order of their ranks, are numbered from 0 to `count`.
+    If several processes fit one model, the signals are those of this process. The signals of all processes,
+    in the order of their ranks, have the indices 0 to `count` − 1.
     """
 
     signals: Signals
@@ -40,47 +40,50 @@ class TrainingSet:
         """The target of each signal, or its class."""
         return self.targets if self.groups == 1 else self.group
 
-    def subset(self, rows: Int[np.ndarray, "n"]) -> TrainingSet:
-        """The signals with these numbers, distributed over the processes."""
-        whole = self.gathered(rows)
-        own = self.processes.share(len(rows))
+    def local(self, indices: Int[np.ndarray, "n"]) -> Int[np.ndarray, "m"]:
+        """Rows of those of the signals with these indices that belong to this process."""
+        return indices[(indices >= self.first) & (indices < self.first + len(self.signals))] - self.first
+
+    def subset(self, indices: Int[np.ndarray, "n"]) -> TrainingSet:
+        """The signals with these indices, distributed over the processes."""
+        whole, local = self.gathered(indices), self.processes.share(len(indices))
         return replace(
             whole,
-            signals=whole.signals[own],
-            group=whole.group[own],
-            targets=whole.targets[own],
+            signals=whole.signals[local],
+            group=whole.group[local],
+            targets=whole.targets[local],
             processes=self.processes,
-            first=own.start,
+            first=local.start,
         )
 
-    def gathered(self, rows: Int[np.ndarray, "n"]) -> TrainingSet:
-        """The signals with these numbers, all of them in every process."""
-        places = np.flatnonzero((rows >= self.first) & (rows < self.first + len(self.signals)))
-        mine = rows[places] - self.first
-        held = places, self.signals[mine], self.group[mine], self.targets[mine]
-        parts = [part for part in self.processes.gather(held) if len(part[0])]
+    def gathered(self, indices: Int[np.ndarray, "n"]) -> TrainingSet:
+        """The signals with these indices, all of them in every process."""
+        positions = np.flatnonzero((indices >= self.first) & (indices < self.first + len(self.signals)))
+        rows = indices[positions] - self.first
+        local = positions, self.signals[rows], self.group[rows], self.targets[rows]
+        parts = [part for part in self.processes.gather(local) if len(part[0])]
         order = np.argsort(np.concatenate([part[0] for part in parts]))
         return replace(
             self,
-            signals=_concatenated([part[1] for part in parts])[order],
+            signals=_concatenate([part[1] for part in parts])[order],
             group=torch.cat([part[2] for part in parts])[order],
             targets=torch.cat([part[3] for part in parts])[order],
             processes=SINGLE_PROCESS,
             first=0,
-            count=len(rows),
+            count=len(indices),
         )
 
 
-def _concatenated(parts: Sequence[Signals]) -> Signals:
-    """All signals; if every part has the same single domain, so has the result."""
+def _concatenate(parts: Sequence[Signals]) -> Signals:
+    """All signals; if all parts have the same single domain, so has the result."""
     if len(parts) == 1:
         return parts[0]
     whole = Signals.concatenate(parts)
-    if all(len(part.domains) == 1 and _same(part.domains, parts[0].domains) for part in parts):
+    if all(len(part.domains) == 1 and _equal(part.domains, parts[0].domains) for part in parts):
         return replace(whole, domains=parts[0].domains, domain_of=np.zeros_like(whole.domain_of))
     return whole
 
 
-def _same(left: Domains, right: Domains) -> bool:
+def _equal(left: Domains, right: Domains) -> bool:
     pairs = zip(left.arrays(), right.arrays(), strict=True)
     return all(a is b if a is None or b is None else np.array_equal(a, b) for a, b in pairs)

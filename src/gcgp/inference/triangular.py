@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gcgp.inference.shapes import Latent, Rows, Scalar
+
 COLUMNS_PER_BLOCK = 192
 
 
@@ -29,7 +31,7 @@ class SquaredProducts(torch.autograd.Function):
     """|φᵀL|² of each row φ and each matrix L of a stack."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Float[Tensor, "n M"], stack: Float[Tensor, "C M M"]) -> Float[Tensor, "n C"]:
+    def forward(ctx: Any, rows: Rows, stack: Float[Tensor, "C M M"]) -> Latent:
         """The squares."""
         rows, stack = rows.detach(), stack.detach()
         products = rows.new_empty(len(stack), *rows.shape)
@@ -40,7 +42,7 @@ class SquaredProducts(torch.autograd.Function):
         return products.square().sum(dim=2).T
 
     @staticmethod
-    def backward(ctx: Any, gradient: Float[Tensor, "n C"]) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, gradient: Latent) -> tuple[Tensor | None, Tensor | None]:
         """2 φ gᵀ(φᵀL) for L and 2 Σ g L(φᵀL) for φ."""
         rows, stack, products = ctx.saved_tensors
         by_products = products * (2 * gradient.T[:, :, None])
@@ -62,7 +64,7 @@ class SpreadAndVolume(torch.autograd.Function):
     """Σ L² − Σ ln L_ii² over a stack of lower triangular matrices, as in a KL divergence."""
 
     @staticmethod
-    def forward(ctx: Any, stack: Float[Tensor, "C M M"]) -> Float[Tensor, ""]:
+    def forward(ctx: Any, stack: Float[Tensor, "C M M"]) -> Scalar:
         """The value, in float64."""
         stack = stack.detach()
         ctx.save_for_backward(stack)
@@ -71,7 +73,7 @@ class SpreadAndVolume(torch.autograd.Function):
         return torch.stack(squares).sum() - stack.diagonal(dim1=1, dim2=2).double().square().log().sum()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Float[Tensor, ""]) -> Tensor:
+    def backward(ctx: Any, gradient: Scalar) -> Tensor:
         """2L, minus 2/L_ii on the diagonal."""
         (stack,) = ctx.saved_tensors
         by_stack = torch.zeros_like(stack)

@@ -58,15 +58,6 @@ class Scored:
     """For class probabilities; see `expected_softmax`."""
 
 
-@dataclass(frozen=True)
-class Sensitivity:
-    """Derivatives of the objective by the sums over signals, and by the features of the scored signals."""
-
-    sums: Statistics
-    features: Float[Tensor, "n M"] | None
-    residual: Float[Tensor, "n"] | None
-
-
 class ChartCache:
     """Charts of runs of signals, kept as long as they fit into the memory limit."""
 
@@ -134,11 +125,11 @@ class Objective:
             kept[run.start] = self._chunk(features, run, roots)
             return kept[run.start].detached()
 
-        value, sensitivity = self._sensitivity(*self._sums(compute))
+        value, by_sums, by_batch = self._sensitivity(*self._sums(compute))
         value += self._pull_priors()
         for run in self._runs():
             traced = kept.pop(run.start, None) or self._chunk(features, run, roots)
-            self._pull(traced, sensitivity)
+            self._pull(traced, by_sums, by_batch)
         features.pull_roots(roots)
         for anchored, leaf in zip(inducing, leaves, strict=True):
             if anchored.requires_grad and leaf.grad is not None:
@@ -241,8 +232,13 @@ class Objective:
             return likelihood.bound(statistics, variance) / self.data.count
         return likelihood.leave_one_out_logs(statistics, variance, batch, self.scored.draws).mean()
 
-    def _sensitivity(self, statistics: Statistics, batch: ScoringBatch | None) -> tuple[float, Sensitivity]:
-        """The objective and its derivatives; those by parameter and variance are added to their `grad`."""
+    def _sensitivity(
+        self, statistics: Statistics, batch: ScoringBatch | None
+    ) -> tuple[float, Statistics, ScoringBatch | None]:
+        """The objective, and its derivatives by the sums and by the batch in their place.
+
+        Derivatives by parameter and variance are added to their `grad`.
+        """
         for leaf in (statistics.gram, statistics.cross, statistics.residual):
             leaf.requires_grad_()
         if batch is not None:
@@ -251,31 +247,27 @@ class Objective:
         with torch.enable_grad():
             value = self._score(statistics, batch)
         value.backward()
-        sums = replace(
-            statistics,
-            gram=_grad(statistics.gram),
-            cross=_grad(statistics.cross),
-            residual=_grad(statistics.residual),
-        )
-        if batch is None:
-            return float(value.detach()), Sensitivity(sums, None, None)
-        return float(value.detach()), Sensitivity(sums, _grad(batch.features), _grad(batch.residual))
+        gram, cross, residual = map(_grad, (statistics.gram, statistics.cross, statistics.residual))
+        sums = replace(statistics, gram=gram, cross=cross, residual=residual)
+        if batch is not None:
+            batch = replace(batch, features=_grad(batch.features), residual=_grad(batch.residual))
+        return float(value.detach()), sums, batch
 
-    def _pull(self, chunk: Chunk, sensitivity: Sensitivity) -> None:
-        """Pull the derivatives by the sums back through the features of one run of signals."""
+    def _pull(self, chunk: Chunk, sums: Statistics, batch: ScoringBatch | None) -> None:
+        """Pull the derivatives by the sums and by the batch back through the features of a run of signals."""
         run, phi = chunk.run, chunk.features
         with torch.enable_grad():
             group, targets = self.data.group[run], self.data.targets[run]
-            by_features, by_residual = torch.zeros_like(phi), sensitivity.sums.residual[group]
+            by_features, by_residual = torch.zeros_like(phi), sums.residual[group]
             for g in torch.unique(group).tolist():
                 member = group == g
                 # The derivative of φᵀAφ + tφᵀb, where A is symmetric.
-                quadratic = 2 * phi.detach()[member] @ sensitivity.sums.gram[g]
-                by_features[member] = quadratic + targets[member][:, None] * sensitivity.sums.cross[g]
-            rows, scored = self._scored_in(run)
-            if sensitivity.features is not None and sensitivity.residual is not None:
-                by_features.index_add_(0, rows, sensitivity.features[scored])
-                by_residual = by_residual.index_add(0, rows, sensitivity.residual[scored])
+                quadratic = 2 * phi.detach()[member] @ sums.gram[g]
+                by_features[member] = quadratic + targets[member][:, None] * sums.cross[g]
+            if batch is not None:
+                rows, scored = self._scored_in(run)
+                by_features.index_add_(0, rows, batch.features[scored])
+                by_residual = by_residual.index_add(0, rows, batch.residual[scored])
             surrogate = (by_features * phi).sum() + by_residual @ chunk.unexplained
         if surrogate.requires_grad:
             surrogate.backward()

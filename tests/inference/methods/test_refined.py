@@ -11,12 +11,7 @@ from gcgp.inference import Statistics
 from gcgp.inference.feature_dataset import FeatureDataset
 from gcgp.inference.likelihoods import Anchored, Dirichlet, Softmax
 from gcgp.inference.likelihoods.dirichlet import cautious_loss
-from gcgp.inference.methods.refined import (
-    REFINEMENT_DRAWS,
-    SOFTMAX_WEIGHTS,
-    Refinement,
-    RefinementConfig,
-)
+from gcgp.inference.methods.refined import REFINEMENT_DRAWS, SOFTMAX_WEIGHTS, Refinement
 from gcgp.inference.search import ScoringBatch
 
 CLASSES, SIZE, COUNT = 3, 8, 90
@@ -33,7 +28,7 @@ def refinement(features, labels):
 def select(whole, report=lambda value: None):
     """Select with all signals held out; only the batch has their correct prior variances."""
     dataset = whole.dataset
-    batch = ScoringBatch(dataset.features, dataset.residual, dataset.residual, dataset.targets)
+    batch = ScoringBatch(dataset.features, dataset.residual, dataset.residual, dataset.observations)
     rough = replace(dataset, residual=dataset.residual + 100)
     return replace(whole, dataset=rough).select(torch.arange(len(dataset)), batch, report)
 
@@ -49,17 +44,17 @@ def hard():
 
 
 def test_means_maximize_the_objective(hard):
-    config = RefinementConfig(SOFTMAX_WEIGHTS[2], 0.3)
+    weight, variance = SOFTMAX_WEIGHTS[2], 0.3
     closed = CLOSED.posterior(hard.statistics, VARIANCE)
-    found = hard.refine(closed, config)
-    likelihood = Anchored(CLOSED.alpha, config.weight, draws=REFINEMENT_DRAWS)
+    found = hard.refine(closed, weight, variance)
+    likelihood = Anchored(CLOSED.alpha, weight, draws=REFINEMENT_DRAWS)
     weights = torch.zeros(SIZE, CLASSES, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=300, line_search_fn="strong_wolfe")
 
     def loss():
         optimizer.zero_grad()
         mean = hard.dataset.features @ weights
-        fit = likelihood.expected_log(mean, torch.full_like(mean, config.variance), hard.dataset.targets)
+        fit = likelihood.expected_log(mean, torch.full_like(mean, variance), hard.dataset.observations)
         value = 0.5 * weights.square().sum() / VARIANCE - fit.sum()
         value.backward()
         return value
@@ -71,7 +66,7 @@ def test_means_maximize_the_objective(hard):
 
 
 def test_the_weight_is_the_best_for_held_out_signals(hard):
-    labels, features = hard.dataset.targets, hard.dataset.features
+    labels, features = hard.dataset.observations, hard.dataset.features
     logs = []
     for fold in range(5):  # a fifth of the signals, stratified by class
         held = torch.argsort(labels, stable=True)[fold::5]
@@ -84,9 +79,7 @@ def test_the_weight_is_the_best_for_held_out_signals(hard):
             torch.stack(
                 [
                     Softmax().predictive_log(
-                        rest.refine(closed, RefinementConfig(weight, float(variance.mean()))).mean(
-                            features[held]
-                        ),
+                        rest.refine(closed, weight, float(variance.mean())).mean(features[held]),
                         variance,
                         labels[held],
                     )
@@ -96,15 +89,15 @@ def test_the_weight_is_the_best_for_held_out_signals(hard):
         )
     losses = [cautious_loss(each) for each in torch.cat(logs, dim=1)]
     reported: list[float] = []
-    config = select(hard, reported.append)
-    assert config.weight == SOFTMAX_WEIGHTS[losses.index(min(losses))]
+    weight, _ = select(hard, reported.append)
+    assert weight == SOFTMAX_WEIGHTS[losses.index(min(losses))]
     assert reported == pytest.approx([-losses[0], -min(losses)], abs=1e-3)
     assert reported[1] > reported[0]
 
 
 def test_the_closed_form_stays_if_nothing_can_be_held_out():
     alone = refinement(torch.eye(CLASSES, SIZE, dtype=torch.float64), torch.arange(CLASSES))
-    config = select(alone)
+    weight, variance = select(alone)
     closed = CLOSED.posterior(alone.statistics, VARIANCE)
-    assert config.weight == 0
-    assert alone.refine(closed, config) is closed
+    assert weight == 0
+    assert alone.refine(closed, weight, variance) is closed

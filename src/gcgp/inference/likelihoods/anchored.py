@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gcgp._runtime.errors import check_positive
-from gcgp.inference.likelihoods.base import Latent, Observed, PerSignal
 from gcgp.inference.likelihoods.dirichlet import Dirichlet
 from gcgp.inference.likelihoods.softmax import Softmax
+from gcgp.inference.shapes import Latent, Observed, PerSignal
 
 
 @dataclass(eq=False, repr=False)

@@ -7,21 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from jaxtyping import Float, Num
 from torch import Tensor
 
 from gcgp._runtime.options import Options
+from gcgp.inference.shapes import Latent, Observed, PerSignal
 
 if TYPE_CHECKING:
     from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood
 
 MIN_PROBABILITY = 1e-12
 """Probabilities are at least this before their logarithm is taken."""
-
-Latent = Float[Tensor, "n C"]
-PerSignal = Float[Tensor, "n"]
-Observed = Num[Tensor, "n"]
-"""Labels as integers, or targets."""
 
 
 class Likelihood(Options):

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from gcgp._runtime.errors import check_positive
 from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
-from gcgp.inference.likelihoods.base import Latent, Likelihood, Observed, PerSignal
+from gcgp.inference.likelihoods.base import Likelihood
 from gcgp.inference.likelihoods.softmax import normal_draws
 from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, left_out, map_latents
 from gcgp.inference.search import DEFAULT_START, FINE_STEPS, ScoringBatch, SearchPoint, SelectedModel
+from gcgp.inference.shapes import Latent, Observed, PerSignal, Scalar
 from gcgp.inference.statistics import Statistics
 
 Draws = Float[Tensor, "draws C"]
@@ -36,7 +37,7 @@ class ClosedFormLikelihood(Likelihood):
         """The parameter: a number, a tensor, or `"auto"`."""
         return getattr(self, self.parameter)
 
-    def with_parameter(self, value: float | Float[Tensor, ""]) -> ClosedFormLikelihood:
+    def with_parameter(self, value: float | Scalar) -> ClosedFormLikelihood:
         """The same likelihood with another parameter, which may be a tensor with gradients."""
         return type(self)(value)
 
@@ -95,7 +96,7 @@ class ClosedFormLikelihood(Likelihood):
         """The posterior of all latent functions."""
         return self.solve(statistics, variance)[0]
 
-    def solve(self, statistics: Statistics, variance: float | Tensor) -> tuple[Posterior, Float[Tensor, ""]]:
+    def solve(self, statistics: Statistics, variance: float | Tensor) -> tuple[Posterior, Scalar]:
         """The posterior of all latent functions, and the collapsed bound."""
         equations = self.normal_equations(statistics)
 
@@ -108,7 +109,7 @@ class ClosedFormLikelihood(Likelihood):
         weights, roots, bounds = zip(*solved, strict=True)
         return Posterior(variance, torch.stack(weights, dim=1), torch.stack(roots)), torch.stack(bounds).sum()
 
-    def bound(self, statistics: Statistics, variance: float | Tensor) -> Float[Tensor, ""]:
+    def bound(self, statistics: Statistics, variance: float | Tensor) -> Scalar:
         """The collapsed bound on the log density of all targets; no factor is held longer than needed."""
         equations = self.normal_equations(statistics)
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
-from gcgp.inference.likelihoods.base import Latent, Observed, PerSignal, target_logs
+from gcgp.inference.likelihoods.base import target_logs
 from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood, Draws
 from gcgp.inference.likelihoods.softmax import Softmax, expected_softmax, normal_draws
 from gcgp.inference.posterior import LOG_2PI, NormalEquations
@@ -24,6 +22,7 @@ from gcgp.inference.search import (
     SelectedModel,
     pattern_search,
 )
+from gcgp.inference.shapes import Latent, Observed, PerSignal, Scalar
 from gcgp.inference.statistics import Statistics
 
 DEFAULT_ALPHA = 0.01
@@ -77,14 +76,14 @@ class Dirichlet(ClosedFormLikelihood):
     task = "classification"
     parameter = "alpha"
 
-    def level(self, own: bool) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    def level(self, own: bool) -> tuple[Scalar, Scalar]:
         """Target and noise variance for the class of a signal, or for another class."""
         assert not isinstance(self.alpha, str), "alpha has to be selected first"
         alpha = torch.as_tensor(self.alpha, dtype=torch.float64) + own
         noise = torch.log1p(1 / alpha)
         return alpha.log() - noise / 2, noise
 
-    def offset(self, classes: int) -> Float[Tensor, ""]:
+    def offset(self, classes: int) -> Scalar:
         """Mean target over balanced classes."""
         return (self.level(True)[0] + (classes - 1) * self.level(False)[0]) / classes
 

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from scipy.optimize import minimize_scalar
-from torch import Tensor
 
-from gcgp.inference.likelihoods.base import Latent, Observed, PerSignal
 from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood, Draws
 from gcgp.inference.posterior import LOG_2PI, NormalEquations
 from gcgp.inference.search import ScoringBatch, SelectedModel
+from gcgp.inference.shapes import Latent, Observed, PerSignal, Scalar
 from gcgp.inference.statistics import Statistics
 
 LOG10_VARIANCE_RATIOS = [step / 2 for step in range(-8, 19)]
@@ -112,6 +110,6 @@ class Gaussian(ClosedFormLikelihood):
         return SelectedModel(Gaussian(sigma2), s2, float(fine.fun))
 
     @property
-    def _noise(self) -> Float[Tensor, ""]:
+    def _noise(self) -> Scalar:
         assert not isinstance(self.noise, str), "noise has to be selected first"
         return torch.as_tensor(self.noise, dtype=torch.float64)

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gcgp.inference.likelihoods.base import Latent, Likelihood, Observed, PerSignal, row_chunks
+from gcgp.inference.likelihoods.base import Likelihood, row_chunks
+from gcgp.inference.shapes import Latent, Observed, PerSignal
 
 QUADRATURE_POINTS = 20
 QUADRATURE_ROWS = 2048

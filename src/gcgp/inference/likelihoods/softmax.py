@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gcgp._runtime.errors import check_integer
-from gcgp.inference.likelihoods.base import Latent, Likelihood, Observed, PerSignal, row_chunks
+from gcgp.inference.likelihoods.base import Likelihood, row_chunks
+from gcgp.inference.shapes import Latent, Observed, PerSignal
 
 PROBABILITY_DRAWS = 512
 PROBABILITY_ROWS = 128

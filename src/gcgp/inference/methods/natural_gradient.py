@@ -16,7 +16,7 @@ from gcgp.inference.collect import Collected, collect
 from gcgp.inference.feature_dataset import FeatureDataset
 from gcgp.inference.likelihoods import Anchored, ClosedFormLikelihood, Likelihood, Softmax
 from gcgp.inference.method import OBJECTIVES, InferenceMethod, InferenceProblem, InferenceResult
-from gcgp.inference.natural_gradient import Score, Sites, search_and_fit
+from gcgp.inference.natural_gradient import Fit, Sites, leave_one_out_score, search_and_fit
 from gcgp.inference.search import SearchPoint
 from gcgp.inference.statistics import Statistics
 
@@ -71,11 +71,17 @@ class NaturalGradient(InferenceMethod):
         order = context.rng.permutation(dataset.count)
         scored = torch.from_numpy(np.sort(order[: min(MAX_LEFT_OUT_SIGNALS, dataset.count)]))
         search = self._search(problem, collected, dataset, scored)
+
+        def score(fit: Fit) -> float:
+            if search.by_bound:
+                return fit.bound / dataset.count
+            return leave_one_out_score(fit, dataset, search.scored_likelihood, scored)
+
         fit = search_and_fit(
             Sites.of_closed_form(search.closed_form, dataset, problem.data.groups),
             dataset,
             search.model_at,
-            Score(dataset, search.scored_likelihood, None if search.by_bound else scored),
+            score,
             search.start,
             search.steps,
             report=context.history.add,
@@ -145,7 +151,7 @@ def best_start(
         posterior = candidate.posterior(statistics, variance)
         rows = dataset.local(compared)
         mean, spread = posterior.predict(*dataset.rows(rows))
-        logs = likelihood.expected_log(mean, spread, dataset.targets[rows])
+        logs = likelihood.expected_log(mean, spread, dataset.observations[rows])
         fit = dataset.reduce(logs.sum()) / len(compared)
         return float(fit - posterior.divergence() / dataset.count)
 

@@ -57,26 +57,17 @@ class Refined(InferenceMethod):
         refinement = Refinement(
             collected.dataset, collected.statistics, selected.likelihood, selected.variance
         )
-        config = refinement.select(torch.from_numpy(problem.scored), collected.batch, history.add)
+        scored = torch.from_numpy(problem.scored)
+        weight, variance = refinement.select(scored, collected.batch, history.add)
         closed, bound = selected.likelihood.solve(collected.statistics, selected.variance)
         return InferenceResult(
             collected.features,
-            refinement.refine(closed, config),
+            refinement.refine(closed, weight, variance),
             float(bound),
             selected.likelihood.predictive(),
             selected.likelihood,
-            {"softmax_weight_": config.weight},
+            {"softmax_weight_": weight},
         )
-
-
-@dataclass(frozen=True)
-class RefinementConfig:
-    """How strongly a softmax moves the means."""
-
-    weight: float
-    """One of `SOFTMAX_WEIGHTS`."""
-    variance: float
-    """Stands for the variances of all latent functions at all signals."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +84,10 @@ class Refinement:
         scored: Int[Tensor, "n"],
         batch: ScoringBatch,
         report: Callable[[float], None] = lambda value: None,
-    ) -> RefinementConfig:
-        """The weight for which held-out signals have the least `cautious_loss`.
+    ) -> tuple[float, float]:
+        """The weight of the softmax for which held-out signals have the least `cautious_loss`.
+
+        Also their mean variance, which stands for the variances of all latent functions at all signals.
 
         They are those of the batch, with indices `scored`; the dataset may have estimates of their prior
         variances. `report` gets their log likelihood in closed form, and then with the selected weight. If no
@@ -103,18 +96,18 @@ class Refinement:
         assert batch.labels is not None
         folds = [self._held_out(scored[fold], batch.take(fold)) for fold in self._folds(batch.labels)]
         if not folds:
-            return RefinementConfig(0.0, 0.0)
+            return 0.0, 0.0
         losses = [cautious_loss(logs) for logs in torch.cat([logs for logs, _ in folds], dim=1)]
         best = int(np.argmin(losses))
         report(-losses[0])
         report(-losses[best])
-        return RefinementConfig(SOFTMAX_WEIGHTS[best], float(np.mean([variance for _, variance in folds])))
+        return SOFTMAX_WEIGHTS[best], float(np.mean([variance for _, variance in folds]))
 
-    def refine(self, closed: Posterior, config: RefinementConfig) -> Posterior:
-        """The closed form of all signals, its means refined on all of them."""
+    def refine(self, closed: Posterior, weight: float, variance: float) -> Posterior:
+        """The closed form of all signals, its means refined on all of them, with the result of `select`."""
         members = torch.ones(len(self.dataset), dtype=torch.bool)
-        weights = SOFTMAX_WEIGHTS[: SOFTMAX_WEIGHTS.index(config.weight) + 1]
-        *_, posterior = self._path(closed, config.variance, members, weights)
+        weights = SOFTMAX_WEIGHTS[: SOFTMAX_WEIGHTS.index(weight) + 1]
+        *_, posterior = self._path(closed, variance, members, weights)
         return posterior
 
     def _folds(self, labels: Int[Tensor, "n"]) -> Iterator[Int[Tensor, "m"]]:
@@ -189,7 +182,9 @@ class Refinement:
             for run in dataset.runs():
                 rows, member = dataset.features[run], members[run].double()
                 mean = (rows @ weights.to(rows.dtype)).double()
-                values, slope, _ = likelihood.sites(mean, torch.full_like(mean, spread), dataset.targets[run])
+                values, slope, _ = likelihood.sites(
+                    mean, torch.full_like(mean, spread), dataset.observations[run]
+                )
                 total += values @ member
                 gradient += (rows.T @ (slope * member[:, None]).to(rows.dtype)).double()
             dataset.reduce(total)

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from gcgp._runtime.errors import check_integer, check_positive
 from gcgp.inference.feature_dataset import FeatureDataset
 from gcgp.inference.features import Features
 from gcgp.inference.likelihoods import ClosedFormLikelihood, Likelihood
 from gcgp.inference.method import InferenceMethod, InferenceProblem, InferenceResult
-from gcgp.inference.parameters import (
-    Parameters,
-    TrainableParameter,
-    frozen_term,
-    log_priors,
-    scalar_parameter,
-    trainable_term,
-)
+from gcgp.inference.parameters import Parameters, frozen_term, log_priors, scalar_parameter, trainable_term
 from gcgp.inference.prior_variances import PRIOR_VARIANCE_DRAWS
 from gcgp.inference.svgp import (
     CachedFeatures,
@@ -71,51 +61,42 @@ class SVGP(InferenceMethod):
             trainable_term(term, problem.learn, columns)
             for term, columns in zip(problem.terms, problem.columns, strict=True)
         ]
-        terms, of_terms = [term for term, _ in pairs], [p for _, own in pairs for p in own]
-        scalars = _Scalars.start(selected.variance, selected.likelihood.value)
-        closed_form = selected.likelihood
-        gaussian = isinstance(problem.likelihood, ClosedFormLikelihood)
-        parameters = of_terms + scalars.parameters(problem.learn, closed_form.parameter if gaussian else None)
-        features = Features(terms, context.memory, context.device)
-        posterior = FreePosterior.prior(
-            features.size, data.groups, scalars.log_variance, terms[0].inducing.dtype
+        terms, of_terms = [term for term, _ in pairs], [part for _, parts in pairs for part in parts]
+        closed_form, gaussian = selected.likelihood, isinstance(problem.likelihood, ClosedFormLikelihood)
+        log_variance, log_parameter = (
+            torch.tensor(np.log(value), dtype=torch.float64, requires_grad=True)
+            for value in (selected.variance, closed_form.value)
         )
+        scalars = {"variance": log_variance} | ({closed_form.parameter: log_parameter} if gaussian else {})
+        scalar_parts = [scalar_parameter(name, log) for name, log in scalars.items() if name in problem.learn]
+        features = Features(terms, context.memory, context.device)
+        posterior = FreePosterior.prior(features.size, data.groups, log_variance, terms[0].inducing.dtype)
 
         def step_likelihood(step: int) -> Likelihood:
             if gaussian:
-                return closed_form.with_parameter(scalars.log_parameter.exp())
+                return closed_form.with_parameter(log_parameter.exp())
             return problem.likelihood.resampled(seed + step)
 
         bound = StochasticBound(
             posterior,
             _source(features, problem, seed, cached=not of_terms),
             step_likelihood,
-            data.observations,
+            data,
             lambda: log_priors([term.kernel for term in terms]),
-            data.processes,
-            data.first,
-            data.count,
         )
-        reached = 0
-
-        def report(step: int) -> None:
-            nonlocal reached
-            context.progress.update(step - reached)
-            reached = step
-
         adam(
             bound,
-            Parameters(parameters),
+            Parameters(of_terms + scalar_parts),
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=float(self.learning_rate),
             seed=seed,
             history=context.history,
             checkpoint=context.checkpoint,
-            report=report,
+            report=context.progress.update,
         )
         if gaussian:
-            closed_form = closed_form.with_parameter(float(scalars.log_parameter.detach().exp()))
+            closed_form = closed_form.with_parameter(float(log_parameter.detach().exp()))
         return InferenceResult(
             Features([frozen_term(term) for term in terms], context.memory, context.device),
             posterior.to_posterior(),
@@ -123,25 +104,6 @@ class SVGP(InferenceMethod):
             (closed_form if gaussian else problem.likelihood).predictive(),
             closed_form,
         )
-
-
-@dataclass(frozen=True)
-class _Scalars:
-    """Logarithms of the variance of the GP and of the parameter of a closed-form likelihood."""
-
-    log_variance: Float[Tensor, ""]
-    log_parameter: Float[Tensor, ""]
-
-    @classmethod
-    def start(cls, variance: float, parameter: float) -> _Scalars:
-        return cls(
-            *(torch.tensor(np.log(v), dtype=torch.float64, requires_grad=True) for v in (variance, parameter))
-        )
-
-    def parameters(self, names: Sequence[str], parameter: str | None) -> list[TrainableParameter]:
-        """Those that are learned."""
-        pairs = [("variance", self.log_variance), (parameter, self.log_parameter)]
-        return [scalar_parameter(name, log) for name, log in pairs if name is not None and name in names]
 
 
 def _source(features: Features, problem: InferenceProblem, seed: int, cached: bool) -> Source:
