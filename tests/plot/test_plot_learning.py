@@ -51,6 +51,9 @@ def test_bins_and_objective_of_a_learned_model(tmp_path):
     figure = plot_learning(pipeline, tmp_path / "learned.png")
     assert (tmp_path / "learned.png").read_bytes().startswith(b"\x89PNG")
     before, after, objective = figure.axes
+    assert all(axes.get_visible() for axes in figure.axes)
+    steps = sum(len(line.get_xdata()) for line in objective.lines)
+    assert steps == len(pipeline[-1].history_)
     assert (before.get_title(loc="left"), after.get_title(loc="left")) == ("before learning", "learned")
     assert len(before.collections) == len(after.collections) == 4
     assert objective.get_ylabel() == "objective, nats per signal"

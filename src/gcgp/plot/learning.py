@@ -40,7 +40,8 @@ def plot_learning(model: Any, path: str | Path | None = None) -> Figure:
         for panel, name, weighting in ((row[0], "before learning", before), (row[1], "learned", after)):
             draw_bins(panel, weighting, reach)
             panel.set_title(name, loc="left")
-        row[2].set_visible(row is axes[0])
+    for unused in axes[1:, 2]:
+        unused.set_visible(False)
     objective = axes[0, 2]
     for stage in dict.fromkeys(step.stage for step in estimator.history_):
         steps = [step for step in estimator.history_ if step.stage == stage]
