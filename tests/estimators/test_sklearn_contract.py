@@ -42,7 +42,7 @@ class TableRegressor(TableMixin, GCGPRegressor):
         return super().predict(self._read(X), return_std)
 
 
-OPTIONS = {"patch": Patch(position=0.3), "runtime": Runtime(dtype="float64"), "n_inducing": 40}
+OPTIONS = {"patch": Patch(position=0.3), "runtime": Runtime(dtype="float64"), "n_inducing": 20}
 
 
 @parametrize_with_checks([TableClassifier(**OPTIONS), TableRegressor(**OPTIONS)])
