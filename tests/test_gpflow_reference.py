@@ -125,7 +125,7 @@ def test_collapsed_bound_and_predictions(
     agree(variances, reference[prefix + "sgpr_f_var"], dtype, condition * prior)
 
 
-def test_gradient_of_the_bound_is_its_slope(reference):
+def test_gradient_of_the_bound_agrees_with_differences(reference):
     """The differentiable path through Kuu, Kuf and the diagonal, against differences of the bound."""
     signals = Signals.from_images(reference["images"][:4])
     side = int(reference["patch_side"])
@@ -156,10 +156,10 @@ def test_gradient_of_the_bound_is_its_slope(reference):
     assert slope == pytest.approx(difference, rel=1e-5)
 
 
-@pytest.mark.parametrize("settled", [False, True], ids=["free", "settled"])
+@pytest.mark.parametrize("converted", [False, True], ids=["free", "posterior"])
 @pytest.mark.parametrize("name", ["gaussian", "robustmax"])
 def test_variational_bound_divergence_and_predictions(
-    reference, kernel, convolution, inducing, dtype, prefix, amplified, name, settled
+    reference, kernel, convolution, inducing, dtype, prefix, amplified, name, converted
 ):
     jitter = float(reference["jitter"] / reference["variance"])
     features = Features([Term(convolution, kernel, inducing, jitter)], 10**9)
@@ -173,7 +173,7 @@ def test_variational_bound_divergence_and_predictions(
     with torch.no_grad():
         free.distribution.variational_mean.copy_(torch.from_numpy(reference["q_mu"].T[:latents]))
         free.distribution.chol_variational_covar.copy_(torch.from_numpy(reference["q_sqrt"][:latents]))
-    posterior = free.to_posterior() if settled else free
+    posterior = free.to_posterior() if converted else free
     mean, variance = posterior.predict(chunk.features, chunk.residual)
     scale = float(reference["num_data"]) / len(labels)
     bound = scale * likelihood.expected_log(mean, variance, targets).sum() - posterior.divergence()

@@ -1,4 +1,4 @@
-"""Cholesky factors of matrices that are nearly singular, and of some that are worse."""
+"""Cholesky factors of nearly singular and of invalid matrices."""
 
 import warnings
 
@@ -27,7 +27,7 @@ def test_factor_is_in_double_precision():
     assert stable_cholesky(random_covariance().float(), 1e-6, "Kuu", "none").dtype == torch.float64
 
 
-def test_no_jitter_is_added_where_none_is_asked_for():
+def test_zero_jitter_adds_none():
     matrix = random_covariance()
     factor = stable_cholesky(matrix, 0.0, "Kuu", "none")
     torch.testing.assert_close(factor @ factor.T, matrix, rtol=1e-12, atol=1e-12)
@@ -39,7 +39,7 @@ def test_enough_jitter_gives_no_warning():
         stable_cholesky(random_covariance(rank=2), 1e-6, "Kuu", "none")
 
 
-def test_rising_jitter_warns_with_name_and_cause():
+def test_increased_jitter_warns_with_name_and_cause():
     matrix = torch.diag(torch.tensor([1.0, 1.0, -1e-5], dtype=torch.float64))
     with pytest.warns(NumericalWarning, match="Kuu needed jitter 0.0001 instead of 1e-06: too alike"):
         factor = stable_cholesky(matrix, 1e-6, "Kuu", "too alike")
@@ -67,6 +67,6 @@ def test_entries_that_are_not_finite_are_an_error(bad):
         stable_cholesky(matrix, 1e-6, "Kuu", "too alike")
 
 
-def test_matrix_of_zeros_is_not_a_crash():
+def test_matrix_of_zeros_is_an_error():
     with pytest.raises(ValueError, match="Kuu"):
         stable_cholesky(torch.zeros(2, 2), 0.0, "Kuu", "no patches")

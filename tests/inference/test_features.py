@@ -1,4 +1,4 @@
-"""Features, their chunks and their vertices; and the whole chain as exact GP regression."""
+"""Features, their chunks and their vertices; the whole chain as exact GP regression."""
 
 import numpy as np
 import pytest
@@ -84,7 +84,7 @@ def test_products_of_features_are_the_nystrom_kernel(jitter, aggregate):
     )
 
 
-def test_terms_lie_side_by_side_and_their_kernels_add_up():
+def test_terms_are_side_by_side_and_their_kernels_add_up():
     signals = images()
     terms = two_terms(signals)
     both = whole(Features(terms, PLENTY), signals)
@@ -99,7 +99,7 @@ def test_terms_lie_side_by_side_and_their_kernels_add_up():
 @pytest.mark.parametrize("signals_at_once", [0, 2])
 @pytest.mark.parametrize("draws", [None, 3])
 @pytest.mark.parametrize("chunk_bytes", [0, features_module.CHUNK_BYTES])
-def test_memory_limit_changes_nothing(make, signals_at_once, draws, chunk_bytes, monkeypatch):
+def test_memory_limit_does_not_change_the_result(make, signals_at_once, draws, chunk_bytes, monkeypatch):
     monkeypatch.setattr(features_module, "CHUNK_BYTES", chunk_bytes)
     signals = make()
     terms = two_terms(signals)
@@ -114,7 +114,7 @@ def test_memory_limit_changes_nothing(make, signals_at_once, draws, chunk_bytes,
 
 
 @pytest.mark.parametrize("signals_at_once", [0, 2, 5])
-def test_some_signals_may_have_an_exact_diagonal_beside_estimates(signals_at_once):
+def test_selected_signals_have_an_exact_diagonal_beside_estimates(signals_at_once):
     signals = images()
     terms = two_terms(signals)
     cost = sum(one.convolution.bytes_per_signal(signals).max() for one in terms)
@@ -128,7 +128,7 @@ def test_some_signals_may_have_an_exact_diagonal_beside_estimates(signals_at_onc
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_progress_counts_every_signal():
+def test_progress_counts_all_signals():
     signals = images()
     done: list[int] = []
     list(Features([term(signals, Box(3))], 1).chunks(signals, progress=done.append))
@@ -142,7 +142,7 @@ def test_diagonal_is_left_out_on_request():
 
 
 @pytest.mark.parametrize("make", [images, graphs])
-def test_vertices_of_a_signal_add_up_to_its_features(make):
+def test_features_of_the_vertices_add_up_to_those_of_the_signal(make):
     signals = make()
     features = Features(two_terms(signals), PLENTY)
     rows, _ = features.at_vertices(signals)
@@ -160,7 +160,7 @@ def test_vertices_in_blocks_are_the_same(at_once, monkeypatch):
     torch.testing.assert_close(features.at_vertices(signals), expected)
 
 
-def test_residual_of_a_vertex_is_what_its_share_leaves_unexplained():
+def test_residual_of_a_vertex_is_the_unexplained_variance_of_its_share():
     signals = images()
     terms = two_terms(signals)
     rows, residual = Features(terms, PLENTY).at_vertices(signals)
@@ -170,7 +170,7 @@ def test_residual_of_a_vertex_is_what_its_share_leaves_unexplained():
     assert residual.max() > 0.01
 
 
-def test_vertex_features_are_those_of_its_own_patch():
+def test_features_of_a_vertex_are_those_of_its_patch():
     signals = graphs()
     one = term(signals, Radial([0.0, 1.0]), aggregate="mean")
     rows, _ = Features([one], PLENTY).at_vertices(signals)
@@ -195,7 +195,7 @@ def test_vertices_without_a_patch_are_zero():
     assert rows[~outside].ne(0).any(dim=1).all()
 
 
-def test_inducing_patches_that_no_jitter_separates_are_named():
+def test_invalid_inducing_patches_are_named_in_the_error():
     signals = images()
     one = term(signals, Box(3))
     broken = one.inducing.clone()
@@ -212,7 +212,7 @@ def test_repeated_inducing_patches_add_nothing():
     torch.testing.assert_close(again @ again.T, once @ once.T, rtol=1e-5, atol=1e-5)
 
 
-def test_vertex_weights_of_the_wrong_length_name_the_signal_whatever_its_chunk():
+def test_vertex_weights_of_the_wrong_length_name_the_signal_in_any_chunk():
     small = np.zeros((3, 5, 5))
     signals = Signals.from_images([*small, np.zeros((6, 5))])
     convolution = Convolution(Box(3), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Estimated prior variances are right on average, and so is the bound made of them."""
+"""Estimated prior variances are unbiased, and so is the bound computed from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sampled(seed: int, draws: int = DRAWS) -> Sampling:
     return Sampling(draws, seed, np.arange(3))
 
 
-def assert_right_on_average(estimates: torch.Tensor, exact: torch.Tensor) -> None:
+def assert_unbiased(estimates: torch.Tensor, exact: torch.Tensor) -> None:
     error = estimates.std(dim=0) / len(estimates) ** 0.5
     assert ((estimates.mean(dim=0) - exact).abs() < 4.5 * error + 1e-12).all()
 
@@ -49,19 +49,19 @@ CASES = pytest.mark.parametrize(("kernel", "pooled"), [("rbf", False), ("matern5
 
 
 @CASES
-def test_what_is_unexplained_is_right_on_average_and_its_error_a_share_of_it(kernel, pooled):
+def test_unexplained_variance_is_unbiased_with_an_error_relative_to_itself(kernel, pooled):
     signals, features = made(kernel, pooled)
     patches, run = features.patches(signals), slice(0, len(signals))
     exact = features.of_patches(patches, run)
     drawn = [features.of_patches(patches, run, sampling=sampled(seed)) for seed in range(REPEATS)]
     estimates = torch.stack([chunk.unexplained for chunk in drawn])
-    assert_right_on_average(estimates, exact.unexplained)
+    assert_unbiased(estimates, exact.unexplained)
     assert (estimates.std(dim=0) < 3 * exact.unexplained).all()
     assert (exact.unexplained < 0.02 * exact.diagonal).all()  # or it would be easy
 
 
 @CASES
-def test_the_sampled_bound_is_right_on_average(kernel, pooled):
+def test_the_sampled_bound_is_unbiased(kernel, pooled):
     signals, features = made(kernel, pooled)
     targets, group = torch.linspace(-1, 1, len(signals)).double(), torch.zeros(len(signals)).long()
     likelihood = Gaussian(0.01)
@@ -75,11 +75,11 @@ def test_the_sampled_bound_is_right_on_average(kernel, pooled):
         return likelihood.bound(statistics, 5.0)
 
     estimates = torch.stack([bound(sampling=sampled(seed)) for seed in range(REPEATS)])
-    assert_right_on_average(estimates, bound())
+    assert_unbiased(estimates, bound())
 
 
 @CASES
-def test_prior_variances_of_thinned_signals_are_right_on_average(kernel, pooled):
+def test_prior_variances_of_thinned_signals_are_unbiased(kernel, pooled):
     signals, features = made(kernel, pooled)
     (term,) = features.terms
     whole = term.kernel.weighted(term.convolution.patches(signals))
@@ -88,7 +88,7 @@ def test_prior_variances_of_thinned_signals_are_right_on_average(kernel, pooled)
     for seed in range(REPEATS):
         thinned = whole.thinned(DRAWS, np.random.default_rng(seed))
         unexplained.append(features.of_patches([thinned], slice(0, len(signals))).unexplained)
-    assert_right_on_average(torch.stack(unexplained), exact.unexplained)
+    assert_unbiased(torch.stack(unexplained), exact.unexplained)
     if pooled:  # too few patches differ there for the bias to show
         return
     naive = [
@@ -114,7 +114,7 @@ def test_thinned_patches_keep_their_population():
     assert joined.population.tolist() == 2 * whole.offsets.diff().tolist()
 
 
-def test_gradients_flow_through_estimates_that_are_negative():
+def test_negative_estimates_have_gradients():
     signals, features = made()
     (term,) = features.terms
     term.kernel.requires_grad_(True)

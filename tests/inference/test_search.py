@@ -7,7 +7,7 @@ import pytest
 from gcgp.inference.search import pattern_search
 
 
-def test_minimum_of_a_quadratic_is_found_to_the_last_step():
+def test_minimum_of_a_quadratic_is_found_to_the_smallest_step():
     def loss(point):
         return (point[0] - 3.3) ** 2 + 2 * (point[1] + 1.6) ** 2
 
@@ -27,7 +27,7 @@ def test_no_neighbor_is_better_where_axes_interact():
         assert value <= loss(neighbor)
 
 
-def test_no_point_is_looked_at_twice():
+def test_no_point_is_evaluated_twice():
     seen = []
 
     def loss(point):
@@ -38,21 +38,21 @@ def test_no_point_is_looked_at_twice():
     assert len(seen) == len(set(seen))
 
 
-def test_losses_that_are_not_a_number_are_avoided():
+def test_nan_losses_are_avoided():
     def loss(point):
         return math.nan if point[0] > 2 else -point[0]
 
     assert pattern_search(loss, (0.0,), [(1.0,), (0.5,)]) == ((2.0,), -2.0)
 
 
-def test_start_that_is_not_a_number_is_left():
+def test_a_start_with_nan_loss_is_left():
     def loss(point):
         return math.nan if point[0] == 0 else (point[0] - 2) ** 2
 
     assert pattern_search(loss, (0.0,), [(1.0,)]) == ((2.0,), 0.0)
 
 
-def test_loss_that_is_never_a_number_stays_at_the_start():
+def test_a_loss_that_is_always_nan_stays_at_the_start():
     assert pattern_search(lambda _: math.nan, (1.0, 2.0), [(1.0, 1.0)]) == ((1.0, 2.0), math.inf)
 
 

@@ -72,7 +72,7 @@ def test_sums_are_in_double_precision():
     assert all(getattr(statistics, field).dtype == torch.float64 for field in FIELDS)
 
 
-def test_few_signals_lose_nothing_in_the_directions_they_span():
+def test_few_signals_lose_nothing_in_their_span():
     random = torch.Generator().manual_seed(0)
     features = torch.randn(6, 20, generator=random, dtype=torch.float64)
     group = torch.tensor([0, 0, 1, 1, 1, 0])
@@ -88,7 +88,7 @@ def test_few_signals_lose_nothing_in_the_directions_they_span():
     assert torch.equal(along.count, statistics.count)
 
 
-def test_principal_directions_hold_as_much_as_eigenvectors():
+def test_principal_directions_capture_as_much_as_eigenvectors():
     random = torch.Generator().manual_seed(0)
     sizes = 0.5 ** torch.arange(30, dtype=torch.float64)
     features = torch.randn(500, 30, generator=random, dtype=torch.float64) * sizes

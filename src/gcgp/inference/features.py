@@ -213,12 +213,12 @@ class Features:
         """
         columns, diagonals = [], []
         with torch.set_grad_enabled(roots is not None):
-            for i, (term, own) in enumerate(zip(self.terms, patches, strict=True)):
-                own = own.to(self.device)
+            for i, (term, term_patches) in enumerate(zip(self.terms, patches, strict=True)):
+                on_device = term_patches.to(self.device)
                 whiten = term.whitened if roots is None else partial(whitened, roots[i])
-                columns.append(whiten(term.kernel.kfu(own, term.inducing).cpu()))
+                columns.append(whiten(term.kernel.kfu(on_device, term.inducing).cpu()))
                 if diagonal:
-                    diagonals.append(prior_variances(term, whiten, own, columns[-1], sampling))
+                    diagonals.append(prior_variances(term, whiten, on_device, columns[-1], sampling))
             features = torch.cat(columns, dim=1)
             if self.constant > 0:
                 features = torch.nn.functional.pad(features, (0, 1), value=self.constant**0.5)

@@ -117,7 +117,7 @@ def loss_at(batch, draws, alpha, variance):
 
 
 def moved(selected, log_variance=0.0, log_noise=0.0):
-    noise = selected.likelihood.level(own=False)[1].item()
+    noise = selected.likelihood.level(true_class=False)[1].item()
     return alpha_of(noise * 2**log_noise), selected.variance * 10**log_variance
 
 

@@ -76,10 +76,10 @@ class Dirichlet(ClosedFormLikelihood):
     task = "classification"
     parameter = "alpha"
 
-    def level(self, own: bool) -> tuple[Scalar, Scalar]:
+    def level(self, true_class: bool) -> tuple[Scalar, Scalar]:
         """Target and noise variance for the class of a signal, or for another class."""
         assert not isinstance(self.alpha, str), "alpha has to be selected first"
-        alpha = torch.as_tensor(self.alpha, dtype=torch.float64) + own
+        alpha = torch.as_tensor(self.alpha, dtype=torch.float64) + true_class
         noise = torch.log1p(1 / alpha)
         return alpha.log() - noise / 2, noise
 
@@ -93,9 +93,9 @@ class Dirichlet(ClosedFormLikelihood):
 
     def site_targets(self, observations: Observed, latents: int) -> tuple[Latent, Latent]:
         """Centered target and noise variance of each signal for each class."""
-        own = torch.nn.functional.one_hot(observations, latents).double()
+        member = torch.nn.functional.one_hot(observations, latents).double()
         (t1, n1), (t0, n0) = self.level(True), self.level(False)
-        return own * t1 + (1 - own) * t0 - self.offset(latents), own * n1 + (1 - own) * n0
+        return member * t1 + (1 - member) * t0 - self.offset(latents), member * n1 + (1 - member) * n0
 
     def normal_equations(self, statistics: Statistics) -> Callable[[int], NormalEquations]:
         """See `ClosedFormLikelihood`."""
@@ -105,10 +105,10 @@ class Dirichlet(ClosedFormLikelihood):
         offset = self.offset(len(count))
 
         def of_class(label: int) -> NormalEquations:
-            own = torch.zeros(len(count), dtype=torch.float64)
-            own[label] = 1.0
-            target = own * t1 + (1 - own) * t0 - offset
-            precision = own / n1 + (1 - own) / n0
+            member = torch.zeros(len(count), dtype=torch.float64)
+            member[label] = 1.0
+            target = member * t1 + (1 - member) * t0 - offset
+            precision = member / n1 + (1 - member) / n0
             return NormalEquations(
                 gram=torch.addcmul(shared, statistics.gram[label], extra),
                 cross=(precision * target) @ statistics.cross,
