@@ -187,10 +187,10 @@ def test_impossible_counts_are_rejected_immediately(write, name, content, capfd,
     path = write(name, content)
     caplog.set_level(logging.DEBUG)
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ValueError, match=rf"{name}: ") as caught:
         load_mesh(path)
-    taken = time.perf_counter() - start
+    taken = time.process_time() - start
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert taken < 1
