@@ -37,7 +37,7 @@ def main() -> None:
     if options.child:
         print(json.dumps(measure(count, options.child, options.inducing)))
         return
-    limits = {"limited": options.limit, "unlimited": f"{10 * as_bytes(options.limit) // 10**9} GB"}
+    limits = {"limited": options.limit, "unlimited": str(10 * as_bytes(options.limit))}
     runs: dict[str, dict[str, Any]] = {}
     for name, limit in limits.items():
         command = [sys.executable, "-m", "benchmarks.memory", "--limit", options.limit, "--child", limit]
