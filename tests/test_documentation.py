@@ -11,7 +11,6 @@ import gcgp
 from gcgp.domain import Domains
 from gcgp.inference.likelihoods import LIKELIHOODS
 from gcgp.inference.methods import METHODS
-from gcgp.weighting import Weighting
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -32,7 +31,7 @@ EXAMPLES = [
 @pytest.fixture
 def registries():
     """Registries of extensions, restored afterwards."""
-    tables = (METHODS, LIKELIHOODS, Domains.kinds, Weighting.families)
+    tables = (METHODS, LIKELIHOODS, Domains.kinds)
     before = [dict(table) for table in tables]
     yield
     for table, content in zip(tables, before, strict=True):

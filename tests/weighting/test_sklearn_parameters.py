@@ -7,7 +7,7 @@ import torch
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import ParameterGrid
 
-from gcgp.weighting import Anisotropic, Box, GaussianMixture, GeodesicPolar, Polar, Radial, Weighting
+from gcgp.weighting import Anisotropic, Box, GaussianMixture, GeodesicPolar, Polar, Radial
 
 WEIGHTINGS = [
     Radial([0.0, 1.0, 2.5], 0.7),
@@ -110,8 +110,3 @@ def test_invalid_parameters_raise_and_change_nothing(params, message):
     with pytest.raises(ValueError, match=message):
         weighting.set_params(**params)
     assert weighting.get_params() == Radial([0.0, 1.0], 0.4).get_params()
-
-
-def test_families_are_registered_by_name():
-    for weighting in WEIGHTINGS:
-        assert Weighting.families[type(weighting).__name__] is type(weighting)

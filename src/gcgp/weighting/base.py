@@ -32,8 +32,6 @@ class Weighting(gpytorch.Module):
     """
 
     coordinates: ClassVar[tuple[str, ...]]
-    families: ClassVar[dict[str, type[Weighting]]] = {}
-    """All subclasses by name."""
     argument_types: ClassVar[ArgumentTypes] = {"normalize": bool}
     """The type of each constructor argument, by which model files are checked.
 
@@ -57,7 +55,6 @@ class Weighting(gpytorch.Module):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.argument_types = {**super(cls, cls).argument_types, **cls.argument_types}
-        Weighting.families[cls.__name__] = cls
 
     @property
     def bins(self) -> int:
