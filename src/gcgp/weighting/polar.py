@@ -113,8 +113,7 @@ class Polar(Radial):
 
     def factors(self, rho: PairCoordinate, theta: PairCoordinate) -> Factors:  # type: ignore[override]
         """Radial weights and angular weights."""
-        radial = radial_weights(rho, self.radii, self.radial_width)
-        return radial, angular_weights(theta, self.angles, self.angular_width)
+        return super().forward(rho), angular_weights(theta, self.angles, self.angular_width)
 
 
 class GeodesicPolar(Radial):
@@ -180,9 +179,8 @@ class GeodesicPolar(Radial):
 
     def factors(self, rho: PairCoordinate, rays: RayDistances) -> Factors:  # type: ignore[override]
         """Radial weights and the weights of the distances from the rays."""
-        radial = radial_weights(rho, self.radii, self.radial_width)
         on_ray = radial_weights(rays.flatten(), rays.new_zeros(1), self.angular_width)
-        return radial, on_ray.view_as(rays)
+        return super().forward(rho), on_ray.view_as(rays)
 
 
 class Anisotropic(Weighting):
