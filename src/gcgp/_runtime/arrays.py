@@ -81,6 +81,16 @@ def as_float64(item: Any, name: str, field: str) -> np.ndarray:
     return _as_real(item, name, field).astype(np.float64)
 
 
+def check_vertex_indices(indices: np.ndarray, vertices: int, name: str, field: str) -> None:
+    """Raise a ValueError that names the first row with an index that is not from 0 to `vertices` - 1."""
+    outside = (indices < 0) | (indices >= vertices)
+    if outside.any():
+        row = int(np.argwhere(outside)[0, 0])
+        raise ValueError(
+            f"{name}: {field}[{row}] is {indices[row].tolist()}, but its vertices are 0 to {vertices - 1}"
+        )
+
+
 def _as_real(item: Any, name: str, field: str) -> np.ndarray:
     array = as_array(item, name, field)
     if array.dtype.kind not in "fiub":

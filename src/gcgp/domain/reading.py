@@ -11,7 +11,7 @@ import scipy.sparse
 from jaxtyping import Float, Int
 
 from gcgp._numerics.segments import offsets_from_counts, segment_of
-from gcgp._runtime.arrays import as_array, as_float, as_float64, as_list, type_text
+from gcgp._runtime.arrays import as_array, as_float, as_float64, as_list, check_vertex_indices, type_text
 from gcgp.domain.graphs import Graphs
 
 Numbers: TypeAlias = Any
@@ -131,13 +131,7 @@ def _edges(item: Any, graph: int, vertices: int) -> Int[np.ndarray, "edges 2"]:
         raise ValueError(f"graph {graph}: edges must have shape [E, 2], got {edges.shape}")
     if edges.dtype.kind not in "iu":
         raise ValueError(f"graph {graph}: edges must be integers, got dtype {edges.dtype}")
-    outside = ((edges < 0) | (edges >= vertices)).any(axis=1)
-    if outside.any():
-        first = int(np.argmax(outside))
-        raise ValueError(
-            f"graph {graph}: edges[{first}] is {edges[first].tolist()}, "
-            f"but its vertices are 0 to {vertices - 1}"
-        )
+    check_vertex_indices(edges, vertices, f"graph {graph}", "edges")
     return edges.astype(np.int64, copy=False)
 
 

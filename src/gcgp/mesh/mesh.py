@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from gcgp._runtime.arrays import as_array
+from gcgp._runtime.arrays import as_array, check_vertex_indices
 
 if TYPE_CHECKING:
     from gcgp.mesh.geodesics.tables import Surface
@@ -50,13 +50,7 @@ class Mesh:
                 f"{self.title}: vertices[{v}, {axis}] is {vertices[v, axis]}; it must be finite and within "
                 f"±{MAX_COORDINATE:g}, because distances are stored in single precision"
             )
-        outside = ((faces < 0) | (faces >= len(vertices))).any(axis=1)
-        if outside.any():
-            f = int(np.argmax(outside))
-            raise ValueError(
-                f"{self.title}: faces[{f}] is {faces[f].tolist()}, "
-                f"but its vertices are 0 to {len(vertices) - 1}"
-            )
+        check_vertex_indices(faces, len(vertices), self.title, "faces")
         object.__setattr__(self, "vertices", vertices)
         object.__setattr__(self, "faces", faces)
 

@@ -354,7 +354,7 @@ def test_the_way_around_a_corner_touches_the_corner():
         ({"sources": [0.5]}, "sources=.*expected one or more indices of vertices"),
         ({"sources": [True]}, "sources=.*expected one or more indices of vertices"),
         ({"sources": [[0, 1]]}, "sources=.*expected one or more indices of vertices"),
-        ({"sources": [0, 12]}, r"sources\[1\] is 12, but the vertices are 0 to 11"),
+        ({"sources": [0, 12]}, r"sources\[1\] is 12, but its vertices are 0 to 11"),
         ({"sources": [-1]}, r"sources\[0\] is -1"),
         ({"sources": [0], "starts": [0.0, 1.0]}, "starts: 2 values for 1 sources"),
         (

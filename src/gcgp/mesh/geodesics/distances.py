@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from gcgp._runtime.arrays import check_vertex_indices
 from gcgp._runtime.errors import check_choice
 from gcgp.mesh.mesh import Mesh
 
@@ -35,7 +36,7 @@ def distances(
     from gcgp.mesh.geodesics.marching import LINE, POINT, march, new_workspace
 
     check_choice("front", front, FRONTS)
-    indices = _checked_indices("sources", sources, len(mesh.vertices))
+    indices = _checked_indices("sources", sources, mesh)
     values = np.zeros(len(indices)) if starts is None else np.asarray(starts, dtype=np.float64)
     if values.shape != indices.shape:
         raise ValueError(f"starts: {values.size} values for {len(indices)} sources")
@@ -73,7 +74,7 @@ def ray(
     """
     from gcgp.mesh.geodesics.rays import first_directions, trace
 
-    (v,) = _checked_indices("vertex", [vertex], len(mesh.vertices))
+    (v,) = _checked_indices("vertex", [vertex], mesh)
     check_choice("frame", frame, FRAMES)
     if not np.isfinite(fraction) or not length >= 0:
         raise ValueError(f"fraction={fraction!r} must be finite, and length={length!r} not negative")
@@ -84,12 +85,9 @@ def ray(
     return path[: trace(surface, v, direction, length, seen, 1, path)]
 
 
-def _checked_indices(name: str, given: Sequence[int] | np.ndarray, count: int) -> Int[np.ndarray, "indices"]:
+def _checked_indices(name: str, given: Sequence[int] | np.ndarray, mesh: Mesh) -> Int[np.ndarray, "indices"]:
     indices = np.atleast_1d(np.asarray(given))
     if indices.size == 0 or indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(f"{name}={given!r}: expected one or more indices of vertices")
-    outside = (indices < 0) | (indices >= count)
-    if outside.any():
-        i = int(np.argmax(outside))
-        raise ValueError(f"{name}[{i}] is {indices[i]}, but the vertices are 0 to {count - 1}")
+    check_vertex_indices(indices, len(mesh.vertices), mesh.title, name)
     return indices.astype(np.int64)
