@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array, diags_array
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.transform import Rotation
 from tqdm import tqdm
 
@@ -16,6 +15,7 @@ from gcgp._runtime.errors import check_integer
 from gcgp.datasets.level_set import level_set
 from gcgp.mesh import Mesh
 from gcgp.mesh.decimation import decimate
+from gcgp.mesh.report import components
 
 # fmt: off
 BODY_HEIGHTS = (1.55, 1.85)
@@ -246,10 +246,8 @@ def _mesh(flesh: Flesh, vertices: int, rng: np.random.Generator) -> Mesh | None:
 
 def _is_sphere(mesh: Mesh) -> bool:
     """Whether a closed mesh is in one piece and without handles; faster than its report."""
-    pairs = mesh.faces[:, [0, 1, 1, 2]].reshape(-1, 2)
     V, F = len(mesh.vertices), len(mesh.faces)
-    adjacency = csr_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(V, V))
-    return 2 * V - F == 4 and bool(connected_components(adjacency, directed=False)[0] == 1)
+    return 2 * V - F == 4 and components(mesh.faces[:, [0, 1, 1, 2]].reshape(-1, 2), V)[0] == 1
 
 
 def _relaxed(mesh: Mesh, flesh: Flesh) -> Mesh:

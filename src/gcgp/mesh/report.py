@@ -97,12 +97,12 @@ def report(mesh: Mesh) -> MeshReport:
         vertices=count,
         faces=len(mesh.faces),
         edges=len(mesh.edges),
-        components=_components(mesh.edges, count) - isolated,
+        components=components(mesh.edges, count)[0] - isolated,
         isolated_vertices=isolated,
         degenerate_faces=int((mesh.has_repeated_vertex | _collinear(mesh)).sum()),
         duplicate_faces=len(duplicates),
         boundary_edges=len(boundary),
-        boundary_loops=_components(boundary, count) - (count - len(np.unique(boundary))),
+        boundary_loops=components(boundary, count)[0] - (count - len(np.unique(boundary))),
         non_manifold_edges=int((uses > 2).sum()),
         non_manifold_vertices=int((_fan_counts(mesh, sides.reshape(-1, 3)) > 1).sum()),
         misoriented_edges=int(((uses == 2) & (directions != 0)).sum()),
@@ -117,9 +117,10 @@ def _collinear(mesh: Mesh) -> Bool[np.ndarray, "F"]:
     return 2 * mesh.face_areas <= MIN_RELATIVE_HEIGHT * lengths.max(axis=1, initial=0) ** 2
 
 
-def _components(pairs: Int[np.ndarray, "E 2"], count: int) -> int:
-    graph = coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
-    return int(connected_components(graph, directed=False)[0])
+def components(pairs: Int[np.ndarray, "E 2"], count: int) -> tuple[int, Int[np.ndarray, "count"]]:
+    """The number of connected components of a graph with these edges, and the component of each vertex."""
+    graph = coo_array((np.ones(len(pairs), dtype=bool), tuple(pairs.T)), shape=(count, count))
+    return connected_components(graph, directed=False)
 
 
 def _fan_counts(mesh: Mesh, sides: Int[np.ndarray, "F 3"]) -> Int[np.ndarray, "V"]:
@@ -131,9 +132,7 @@ def _fan_counts(mesh: Mesh, sides: Int[np.ndarray, "F 3"]) -> Int[np.ndarray, "V
     faces = mesh.distinct_faces
     edges = np.stack([sides, np.roll(sides, 1, axis=1)])
     ends = (2 * edges + (mesh.edges[edges, 1] == faces)).ravel()
-    size = faces.size + 2 * len(mesh.edges)
-    pairs = (np.tile(np.arange(faces.size), 2), faces.size + ends)
-    graph = coo_array((np.ones(len(ends), dtype=bool), pairs), shape=(size, size))
-    labels = connected_components(graph, directed=False)[1][: faces.size]
-    first = np.unique(labels, return_index=True)[1]
+    pairs = np.stack([np.tile(np.arange(faces.size), 2), faces.size + ends], axis=1)
+    _, labels = components(pairs, faces.size + 2 * len(mesh.edges))
+    _, first = np.unique(labels[: faces.size], return_index=True)
     return np.bincount(faces.ravel()[first], minlength=len(mesh.vertices))
