@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gcgp.mesh.files.parsing import Polygons, check_corners, decoded, integer, point, polygon, shortened
+from gcgp.mesh.files.parsing import MAX_POLYGON_CORNERS, Polygons, decoded, integer, point, polygon, shortened
 
 OFF_HEAD = re.compile(r"\s*([A-Za-z4]*OFF)(?=[\s\d]|$)", re.IGNORECASE)
 OFF_VARIANT = re.compile(r"(ST|C|N)*OFF", re.IGNORECASE)
@@ -60,11 +60,8 @@ def _from_rows(rows: Sequence[str], counts: Sequence[str]) -> tuple[np.ndarray, 
             f"{len(rows) - 1} lines for {vertices} vertices and {faces} faces; the file is truncated"
         )
     points = [point(row.split(None, 3)[:3], i) for i, row in enumerate(rows[1 : 1 + vertices])]
-    polygons = []
-    for i, row in enumerate(rows[1 + vertices : 1 + vertices + faces]):
-        corners = integer(row.split(None, 1)[0], f"face {i}")
-        check_corners(corners, i)
-        polygons.append(polygon(row.split(None, corners + 1)[1 : corners + 1], corners, i))
+    of_faces = rows[1 + vertices : 1 + vertices + faces]
+    polygons = [polygon(iter(row.split(None, MAX_POLYGON_CORNERS + 1)), i) for i, row in enumerate(of_faces)]
     return np.array(points).reshape(-1, 3), polygons
 
 
@@ -85,22 +82,11 @@ def _from_words(words: Sequence[str], variant: str) -> tuple[np.ndarray, Polygon
         try:
             stop = 3 + vertices * width
             points = [point(words[i : i + 3], (i - 3) // width) for i in range(3, stop, width)]
-            return np.array(points).reshape(-1, 3), _polygons(words[stop:], faces)
+            rest = iter(words[stop:])
+            polygons = [polygon(rest, i) for i in range(faces)]
+            if surplus := len(list(rest)):
+                raise ValueError(f"{surplus} numbers follow the last face")
+            return np.array(points).reshape(-1, 3), polygons
         except ValueError as error:
             failure = error
     raise failure
-
-
-def _polygons(words: Sequence[str], faces: int) -> list[list[int]]:
-    polygons = []
-    start = 0
-    for i in range(faces):
-        if start >= len(words):
-            raise ValueError(f"{i} of {faces} faces; the file is truncated")
-        corners = integer(words[start], f"face {i}")
-        check_corners(corners, i)
-        polygons.append(polygon(words[start + 1 : start + 1 + corners], corners, i))
-        start += corners + 1
-    if start < len(words):
-        raise ValueError(f"{len(words) - start} numbers follow the last face")
-    return polygons

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 import numpy as np
 from jaxtyping import Int
@@ -56,13 +56,19 @@ def check_corners(corners: int, face: int) -> None:
         raise ValueError(f"face {face} has {corners} corners{limit}")
 
 
-def polygon(words: Sequence[str], corners: int, face: int) -> list[int]:
-    """The vertex indices of a face that should have this number of corners."""
-    if len(words) < corners:
+def polygon(words: Iterator[str], face: int) -> list[int]:
+    """The vertex indices of the next face, which follow the number of its corners."""
+    first = next(words, None)
+    if first is None:
+        raise ValueError(f"face {face} is missing; the file is truncated")
+    corners = integer(first, f"face {face}")
+    check_corners(corners, face)
+    indices = list(islice(words, corners))
+    if len(indices) < corners:
         raise ValueError(
-            f"face {face} has {len(words)} corners, not {corners}; the file is truncated or damaged"
+            f"face {face} has {len(indices)} corners, not {corners}; the file is truncated or damaged"
         )
-    return [integer(word, f"face {face}") for word in words]
+    return [integer(index, f"face {face}") for index in indices]
 
 
 def triangles(polygons: Polygons, vertices: int) -> Int[np.ndarray, "F 3"]:

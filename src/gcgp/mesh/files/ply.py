@@ -40,11 +40,6 @@ class Property:
     dtype: np.dtype
     length: np.dtype | None = None
 
-    @property
-    def min_bytes(self) -> int:
-        """Size in a binary file; for a list, that of an empty one."""
-        return self.dtype.itemsize if self.length is None else self.length.itemsize
-
 
 @dataclass(frozen=True)
 class Element:
@@ -173,7 +168,8 @@ def _read_binary(
     points = np.zeros((0, 3))
     polygons: Polygons = []
     for element in elements:
-        least = element.count * sum(column.min_bytes for column in element.properties)
+        first = [column.dtype if column.length is None else column.length for column in element.properties]
+        least = element.count * sum(dtype.itemsize for dtype in first)  # all lists may be empty
         if least > len(content) - start:
             raise ValueError(
                 f"{element.count} of element {element.name} take at least {least} bytes, but "

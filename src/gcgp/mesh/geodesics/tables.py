@@ -65,7 +65,7 @@ def surface_of(mesh: Mesh) -> Surface:
     vertices, faces = mesh.vertices, mesh.distinct_faces
     across, manifold = _faces_across(vertices, faces)
     fan_offsets, corners = _grouped(faces.ravel(), len(vertices))
-    ends = np.stack([np.roll(faces, -1, axis=1).ravel(), np.roll(faces, -2, axis=1).ravel()], axis=1)[corners]
+    ends = faces[:, [1, 2, 2, 0, 0, 1]].reshape(-1, 2)[corners]
     corner_layouts = _corner_layouts(vertices, fan_offsets, ends)
     with_area = corner_layouts[:, 3] > 0
     shortcuts, shortcut_lengths, triangles, layouts = obtuse_shortcuts(vertices, faces, across, manifold)
@@ -114,8 +114,6 @@ def _grouped(keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _faces_across(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each face and corner the face beyond the opposite edge (or −1), and whether it is the only one."""
-    if len(faces) == 0:
-        return np.zeros((0, 3), dtype=np.int64), np.zeros((0, 3), dtype=np.bool_)
     ends = np.sort(faces[:, [1, 2, 2, 0, 0, 1]].reshape(-1, 2), axis=1)
     order = np.lexsort((ends[:, 1], ends[:, 0]))
     changes = np.any(np.diff(ends[order], axis=0) != 0, axis=1)
