@@ -84,8 +84,7 @@ class Graphs(Domains):
             joined("edge_lengths"),
             joined("coordinates"),
         )
-        bounds = np.cumsum([len(part) for part in parts])
-        return graphs, np.split(np.arange(len(graphs)), bounds[:-1])
+        return graphs, np.split(np.arange(len(graphs)), np.cumsum([len(part) for part in parts])[:-1])
 
     def spacing(self) -> float:
         """Median distance to the nearest vertex; without coordinates, the median edge length or 1."""

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Int
 
 from gcgp._numerics.segments import offsets_from_counts
 from gcgp._runtime.cache import Arrays, Part, cached, is_cached
 from gcgp._runtime.cache_file import check_layout, check_range
 from gcgp._runtime.errors import unknown_option
-from gcgp.domain.base import Chart, pairs_of
+from gcgp.domain.base import Chart, Rows, pairs_of
 from gcgp.mesh.geodesics.distances import FRAMES
 from gcgp.mesh.mesh import Mesh
 
@@ -28,11 +27,7 @@ MESH_CHART_VERSION = 6
 
 
 def mesh_chart(
-    mesh: Mesh,
-    coordinates: Sequence[str],
-    reach: float,
-    kind: str = "geodesic",
-    rows: Int[np.ndarray, "chosen"] | None = None,
+    mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str = "geodesic", rows: Rows = None
 ) -> Chart:
     """The chart of one mesh, cut off at `reach` (infinite: the whole mesh, V² pairs).
 
@@ -131,7 +126,7 @@ def _check(arrays: Arrays, vertices: int, rays: int, with_theta: bool, kind: str
         raise ValueError("theta has values outside -π to π")
 
 
-def _cut(arrays: Arrays, reach: float, rows: Int[np.ndarray, "chosen"] | None) -> Arrays:
+def _cut(arrays: Arrays, reach: float, rows: Rows) -> Arrays:
     """A chart without the pairs beyond the reach, and without those of other rows."""
     mask = arrays.get("marched", arrays["rho"]) <= reach
     if rows is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from joblib import Parallel, delayed
 
 from gcgp._numerics.segments import join_offsets, offsets_from_counts
 from gcgp._runtime.cache import cache_folder
-from gcgp.domain.base import Chart, Domains, chart_kind
+from gcgp.domain.base import Chart, Domains, Rows, chart_kind
 from gcgp.domain.mesh_charts import MESH_CHART_KINDS, cache_mesh_chart, mesh_chart
 from gcgp.mesh.mesh import Mesh
 
@@ -59,9 +58,8 @@ class Meshes(Domains):
     @classmethod
     def concatenate(cls, parts: Sequence[Meshes]) -> tuple[Meshes, list[Int[np.ndarray, "_"]]]:
         """All meshes of all parts, one after the other."""
-        bounds = offsets_from_counts([len(part) for part in parts])
         whole = cls(tuple(mesh for part in parts for mesh in part.meshes))
-        return whole, [np.arange(a, b) for a, b in pairwise(bounds)]
+        return whole, np.split(np.arange(len(whole)), np.cumsum([len(part) for part in parts])[:-1])
 
     def spacing(self) -> float:
         """Median edge length of the first hundred meshes."""
@@ -90,23 +88,17 @@ class Meshes(Domains):
         kind = chart_kind(self, kind)
         workers(delayed(cache_mesh_chart)(mesh, tuple(coordinates), reach, kind) for mesh in self.meshes)
 
-    def chart(
-        self,
-        coordinates: Sequence[str],
-        reach: float,
-        kind: str = "auto",
-        rows: Int[np.ndarray, "chosen"] | None = None,
-    ) -> Chart:
+    def chart(self, coordinates: Sequence[str], reach: float, kind: str = "auto", rows: Rows = None) -> Chart:
         """All pairs within geodesic distance `reach`; see `mesh_chart` for kinds and coordinates.
 
         Given `rows`, ascending, only these vertices of all meshes have pairs.
         """
         kind = chart_kind(self, kind)
-        parts: Sequence[np.ndarray | None] = [None] * len(self)
+        parts: Sequence[Rows] = [None] * len(self)
         if rows is not None:
-            starts = offsets_from_counts(self.vertex_counts)
-            cuts = np.searchsorted(rows, starts)
-            parts = [rows[a:b] - start for (a, b), start in zip(pairwise(cuts), starts[:-1], strict=True)]
+            starts = offsets_from_counts(self.vertex_counts)[:-1]
+            split = np.split(rows, np.searchsorted(rows, starts[1:]))
+            parts = [part - start for part, start in zip(split, starts, strict=True)]
         charts = [
             mesh_chart(mesh, coordinates, reach, kind, part)
             for mesh, part in zip(self.meshes, parts, strict=True)
