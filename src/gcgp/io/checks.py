@@ -111,9 +111,8 @@ def as_numbers(where: str, value: Any, shape: Sequence[int | None]) -> Float[np.
         array = np.asarray(value)
     except (ValueError, RecursionError) as error:
         raise invalid(where, value, expected) from error
-    if not fits_shape(array.shape, shape) or array.dtype.kind not in "iuf":
-        raise invalid(where, value, expected)
-    if not (np.abs(array) <= MAX_NUMBER).all():
+    numeric = fits_shape(array.shape, shape) and array.dtype.kind in "iuf"
+    if not numeric or not (np.abs(array) <= MAX_NUMBER).all():
         raise invalid(where, value, expected)
     return array.astype(np.float64)
 

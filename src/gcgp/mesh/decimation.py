@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -39,10 +40,7 @@ def decimate(mesh: Mesh, vertices: int, *, cache: bool = False) -> Mesh:
     faces = mesh.distinct_faces
     if len(faces) == 0:
         raise ValueError(f"{mesh.title}: it has no faces of three vertices, nothing to decimate")
-
-    def compute() -> dict[str, np.ndarray]:
-        return _decimated(mesh.vertices, faces, vertices)
-
+    compute = partial(_decimated, mesh.vertices, faces, vertices)
     parts = ("decimation", DECIMATION_VERSION, mesh.vertices, faces, vertices)
     result = cached(parts, compute, lambda arrays: _check(arrays, mesh)) if cache else compute()
     if len(result["vertices"]) > vertices:
