@@ -32,6 +32,7 @@ CHANGES = {
     "kernel": PatchKernel("matern12", lengthscale=0.01, variance=1e-3, rotation_average=True),
     "aggregate": Aggregate("sum", vertex_weights=[1.0]),
     "n_inducing": 3,
+    "search": "fast",
     "inducing": "random",
     "learn": Learn(["radii"], objective="bound", optimizer="adam", max_iter=1),
     "inference": "svgp",

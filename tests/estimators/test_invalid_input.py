@@ -72,7 +72,7 @@ def test_invalid_training_data(X, y, message):
             {"kernel": ScaleKernel(RBFKernel(active_dims=[0, 1000]))},
             r"RBFKernel has active_dims \[0, 1000\], but there are 32 columns, 0 to 31, and no column 1000",
         ),
-        ({"aggregate": "max"}, "aggregate='max' is not known; expected one of 'sum', 'mean'"),
+        ({"aggregate": "max"}, "aggregate='max' is not known; expected one of 'auto', 'sum', 'mean'"),
         ({"aggregate": np.zeros(3)}, "aggregate=array.* is not known"),
         ({"inducing": "grid"}, "inducing='grid' is not known"),
         ({"n_inducing": 0}, "n_inducing=0 must be an integer of at least 1"),

@@ -6,21 +6,19 @@ import torch
 
 from gcgp import GeometryVectors, articulated_bodies
 from gcgp.patches import Convolution
-from gcgp.selection import term_specs
 from gcgp.selection.term_specs import TermSpec, median_distance
 from gcgp.weighting import Radial
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "mean"])
-def test_sampled_trial_patches_represent_all_patches(aggregate, monkeypatch):
-    monkeypatch.setattr(term_specs, "MAX_TRIAL_PATCHES", 50)
+def test_sampled_trial_patches_represent_all_patches(aggregate):
     meshes = articulated_bodies(persons=3, poses=1, vertices=220, random_state=1).meshes
     signals = GeometryVectors(eigenpairs=40).fit_transform(meshes)
     convolution = Convolution(Radial([0.0, 0.1], 0.05), area_weighted=True, dtype=torch.float64)
     with torch.no_grad():
         all_patches = convolution.patches(signals)
     rng = np.random.default_rng(0)
-    trial = TermSpec.build(convolution, signals, 1, "rbf", aggregate, None, False, 1, rng).trial
+    trial = TermSpec.build(convolution, signals, 1, "rbf", aggregate, None, False, None, 50, 1, rng).trial
     assert trial.offsets.tolist() == [0, 50, 100, 150]
     torch.testing.assert_close(trial.values, all_patches.values[trial.vertices])
     per_signal = 220 if aggregate == "sum" else 1

@@ -8,14 +8,17 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as distributed
 from jaxtyping import Shaped
 from torch import Tensor
+
+EXIT_TIMEOUT = timedelta(seconds=5)
 
 
 class ProcessLostError(RuntimeError):
@@ -99,8 +102,14 @@ class ProcessGroup:
 
 
 def _destroy_process_group() -> None:
-    """Prevent that waiting threads of gloo abort the process at its end."""
+    """Prevent that waiting threads of gloo abort the process at its end.
+
+    They may also abort it if another process ends at the same moment, so that all wait for each other first.
+    """
     if distributed.is_initialized():
+        if distributed.get_backend() == "gloo":
+            with suppress(RuntimeError):  # another process has failed
+                distributed.monitored_barrier(timeout=EXIT_TIMEOUT)
         distributed.destroy_process_group()
 
 

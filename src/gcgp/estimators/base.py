@@ -46,11 +46,13 @@ from gcgp.kernel.inducing import INDUCING_METHODS
 from gcgp.selection.options import (
     Learn,
     ModelOptions,
+    default_inducing,
     resolve_aggregate,
     resolve_kernel,
     resolve_learn,
     resolve_patch,
 )
+from gcgp.selection.search import RUNGS
 from gcgp.weighting import Weighting
 
 
@@ -102,12 +104,13 @@ class ConvolutionalGP(BaseEstimator):
         *,
         chart: str = "auto",
         patch: Any = "auto",
-        kernel: Any = "rbf",
-        aggregate: Any = "mean",
-        n_inducing: int = 750,
+        kernel: Any = "auto",
+        aggregate: Any = "auto",
+        n_inducing: int | str = "auto",
         inducing: str = "k-means++",
         likelihood: Any = "auto",
         inference: Any = "closed-form",
+        search: str | None = None,
         learn: Any = None,
         runtime: Runtime | None = None,
         random_state: Any = 0,
@@ -121,6 +124,7 @@ class ConvolutionalGP(BaseEstimator):
         self.inducing = inducing
         self.likelihood = likelihood
         self.inference = inference
+        self.search = search
         self.learn = learn
         self.runtime = runtime
         self.random_state = random_state
@@ -204,18 +208,22 @@ class ConvolutionalGP(BaseEstimator):
         runtime, learn = resolve_runtime(self.runtime), resolve_learn(self.learn)
         method = resolve_inference(self.inference)
         check_choice("inducing", self.inducing, INDUCING_METHODS)
-        check_integer("n_inducing", self.n_inducing)
+        if not (isinstance(self.n_inducing, str) and self.n_inducing == "auto"):
+            check_integer("n_inducing", self.n_inducing)
+        if self.search is not None:
+            check_choice("search", self.search, tuple(name for name in RUNGS if name is not None))
         options = ModelOptions(
             self.weighting,
             self.chart,
             resolve_patch(self.patch),
             resolve_kernel(self.kernel),
             resolve_aggregate(self.aggregate),
-            int(self.n_inducing),
+            0 if self.n_inducing == "auto" else int(self.n_inducing),
             self.inducing,
             resolve_likelihood(self.likelihood, method, self.task),
             method,
             learn,
+            self.search,
         )
         check_representable("lengthscale", options.kernel.lengthscale, runtime.dtype)
         check_representable("position", options.patch.position, runtime.dtype)
@@ -261,6 +269,8 @@ class ConvolutionalGP(BaseEstimator):
         targets those of all processes.
         """
         options, runtime = self._resolve_options()
+        if self.n_inducing == "auto":
+            options = replace(options, n_inducing=default_inducing(len(group), options.search))
         weights = options.aggregate.vertex_weights
         if weights is not None and len(signals.domains) > 1:
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
@@ -315,13 +325,16 @@ class ConvolutionalGP(BaseEstimator):
             self.start_weightings_ = list(fitted.start_weightings)
         elif hasattr(self, "start_weightings_"):
             del self.start_weightings_
+        self.search_ = fitted.search
         self.history_ = history.steps
         self.n_iter_ = max(1, len(self.history_))
         self.n_features_in_ = signals.channels
         self.domain_ = type(signals.domains).__name__
-        convolution, kernel = result.features.terms[0].convolution, result.features.terms[0].kernel
-        fixed_vertices = kernel.vertex_weights is not None or convolution.position
-        self.domain_signature_ = signals.domains.signature([convolution.chart], fixed_vertices)
+        terms = result.features.terms
+        fixed_vertices = any(t.kernel.vertex_weights is not None or t.convolution.position for t in terms)
+        self.domain_signature_ = signals.domains.signature(
+            [term.convolution.chart for term in terms], fixed_vertices
+        )
 
     def _chunks(self, signals: Signals, diagonal: bool) -> Iterator[Chunk]:
         with self._bar(len(signals)) as bar:

@@ -20,8 +20,9 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
 
     What is left at `"auto"` is chosen from the training data: the weighting from the kind of domain;
     lengthscales, variance, α_ε and whether position counts by leave-one-out likelihood on at most 1,000
-    training signals. Strings are shorthand for option objects with default values; the fields of an object
-    can be addressed in `set_params` and `GridSearchCV`, for example `kernel__lengthscale`.
+    training signals. With `search`, the structure of the model is chosen in the same way. Strings are
+    shorthand for option objects with default values; the fields of an object can be addressed in `set_params`
+    and `GridSearchCV`, for example `kernel__lengthscale`.
 
     Args:
         weighting: How neighbors are weighted: `"auto"`, `"polar"`, `"radial"`, `"mixture"`, `"anisotropic"`,
@@ -31,10 +32,13 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
             `"path"` (along edges); `"auto"`: `"euclidean"` if the training graphs have coordinates, else
             `"path"`. Meshes: `"geodesic"` (`"auto"`) or `"logmap"`.
         patch: What a patch contains beside the weighted bins: `"auto"` or `Patch(...)`.
-        kernel: The kernel between patches: `"rbf"`, `"matern12"`, `"matern32"`, `"matern52"`, any GPyTorch
-            kernel, or `PatchKernel(...)`, which also takes lengthscale, variance and rotation averaging.
-        aggregate: `"mean"` or `"sum"` over vertices, or `Aggregate(...)`, which also takes vertex weights.
-        n_inducing: Number of inducing patches per scale.
+        kernel: The kernel between patches: `"auto"`, `"rbf"`, `"matern12"`, `"matern32"`, `"matern52"`, any
+            GPyTorch kernel, or `PatchKernel(...)`, which also takes lengthscale, variance and rotation
+            averaging.
+        aggregate: `"auto"`, `"mean"` or `"sum"` over vertices, or `Aggregate(...)`, which also takes vertex
+            weights.
+        n_inducing: Number of inducing patches per scale; `"auto"`: 750, or up to 1,500 with `search`,
+            depending on the number of signals.
         inducing: How they are chosen: `"k-means++"`, `"random"` or `"greedy"`.
         likelihood: `"auto"`, or `Dirichlet(alpha=...)` for the closed form, and `"anchored"`, `"softmax"`,
             `"robust-max"` or the objects of these names for variational inference.
@@ -42,6 +46,9 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
             training signals; `"natural-gradient"`: variational inference that starts at the closed form;
             `"svgp"`: the paper's method, Adam on all parameters in batches. Or `ClosedForm()`, `Refined()`,
             `NaturalGradient(...)`, `SVGP(...)`.
+        search: How thoroughly weighting, chart, kernel, aggregation and the contents of patches are compared,
+            where they are `"auto"`: None (not at all), `"fast"` or `"thorough"`. The guide lists what is
+            compared on which data.
         learn: Parameters to learn by gradients: None, True, names, or `Learn(...)`.
         runtime: Precision, device, memory limit, checkpoint and progress: `Runtime(...)`.
         random_state: Seed or `RandomState`; the same seed gives the same model.
@@ -49,6 +56,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
     Attributes:
         classes_: The labels, in the order of the columns of `predict_proba`.
         n_features_in_: Number of channels.
+        search_: The configurations that `search` compared; prints as a table, `to_pandas()` gives a
+            `DataFrame`.
         weightings_, kernels_: The fitted weighting and patch kernel of each scale.
         likelihood_: The likelihood that maps latent functions to probabilities.
         variance_, alpha_: Variance of the GP and α_ε of the Dirichlet targets.

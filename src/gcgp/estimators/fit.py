@@ -10,26 +10,26 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.inference.context import FitContext
+from gcgp.inference.context import FitContext, Progress
 from gcgp.inference.method import InferenceProblem, InferenceResult
 from gcgp.inference.training_set import TrainingSet
+from gcgp.selection.base_rate import frequency_model, warn_about_selection
 from gcgp.selection.content_order import content_order
 from gcgp.selection.diagnostics import warn_if_identical
 from gcgp.selection.learning import LearnConfig, check_names, learn_model
-from gcgp.selection.lengthscales import Candidate, search_lengthscales
+from gcgp.selection.lengthscales import Candidate
 from gcgp.selection.options import LEARNED_BY_DEFAULT, ModelOptions
-from gcgp.selection.term_specs import build_term_specs, constant_variance
+from gcgp.selection.search import ModelSearch, SearchTable
 from gcgp.selection.trial import InducingPatches, Trial
 from gcgp.selection.weightings import resolve_weightings
 from gcgp.weighting import Weighting
 
 TRIAL_SIGNALS = 1_000
 """Training signals on which models are compared; more if they have very few vertices."""
-MAX_SCORED_TRIAL_SIGNALS = 500
-"""At most this many of them, and at most half, are scored by leave-one-out."""
+MIN_SCORED_TRIAL_SIGNALS, MAX_SCORED_TRIAL_SIGNALS = 200, 500
+"""Half of them are scored by leave-one-out, but not fewer or more; the others give inducing patches."""
 MAX_SCORED_SIGNALS = 2_000
 """Training signals on which variance and likelihood of the final model are selected."""
-TRIAL_INDUCING = 300
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class FittedModel:
     inference: InferenceResult
     start_weightings: Sequence[Weighting] | None
     """Weightings before learning; None if nothing was learned."""
+    search: SearchTable
+    """The configurations that were compared."""
 
 
 def fit_model(
@@ -48,44 +50,40 @@ def fit_model(
     context: FitContext,
 ) -> FittedModel:
     """Fit a model with the given options to the training signals."""
-    closed_form, method = options.likelihood.closed_form(), options.method
+    closed_form, method, learn = options.likelihood.closed_form(), options.method, options.learn
     order = _random_order(data, context.rng)
     trial_rows = order[: _trial_size(data, options, context)]
     trial_data = data.gathered(trial_rows)
     signals = trial_data.signals
 
-    context.progress.stage("patches of trial signals", len(signals))
-    scored = max(1, min(MAX_SCORED_TRIAL_SIGNALS, len(signals) // 2))
-    specs = build_term_specs(
-        options,
-        signals,
-        scored,
-        vertex_weights,
-        context.dtype,
-        context.memory,
-        context.rng,
-        context.progress.update,
-    )
-    if data.processes.rank == 0:
-        warn_if_identical(specs, signals)
-
-    context.progress.stage("lengthscales", unit="models")
-    trial = Trial(
+    context.progress.stage("model selection", unit="models")
+    template = Trial(
         trial_data,
         closed_form,
         options.variance,
-        min(options.n_inducing, TRIAL_INDUCING),
+        options.n_inducing,
         options.trial_inducing_method,
-        constant_variance(specs, signals) if method.constant_term else 0.0,
+        0.0,
         data.processes,
         context.device,
         context.progress.update,
     )
-    candidate = search_lengthscales(
-        trial, specs, options.kernel.lengthscale, options.patch.position, context.rng
+    scored = _scored_size(len(signals))
+    search = ModelSearch(
+        trial_data, template, options, scored, vertex_weights, replace(context, progress=Progress())
     )
+    evaluation = search.run()
+    candidate, trial = evaluation.candidate, evaluation.trial
+    identical = data.processes.rank == 0 and warn_if_identical(candidate.specs, trial.data.signals)
+    frequencies = None
+    if learn is None and options.variance is None and method.constant_term:
+        frequencies = frequency_model(trial, candidate, context.rng)
+    if frequencies is not None:
+        trial = replace(trial, constant=frequencies.constant, variance=frequencies.variance)
+    labels = np.concatenate(data.processes.gather(data.group.numpy()))
+    if data.processes.rank == 0 and not identical:
+        warn_about_selection(np.bincount(labels, minlength=data.groups), frequencies)
 
-    learn = options.learn
     start_weightings, learned_inducing = None, None
     if learn is not None or method.learns_jointly:
         start_weightings = copy.deepcopy([spec.convolution.weighting for spec in candidate.specs])
@@ -96,14 +94,21 @@ def fit_model(
         # A generator of its own: learning that is not kept leaves no trace in later draws.
         learning_context = replace(context, rng=context.rng.spawn(1)[0])
         config = LearnConfig(
-            data, trial_rows, trial, options, learn, -(-scored // 2), trial.n_inducing, learning_context
+            data,
+            trial_rows,
+            trial,
+            options,
+            learn,
+            -(-candidate.specs[0].scored // 2),
+            trial.n_inducing,
+            learning_context,
         )
         candidate, learned_inducing = learn_model(candidate, config)
 
     problem = _inference_problem(
         data, options, context, trial, candidate, learned_inducing, trial_rows, order
     )
-    return FittedModel(method.fit(problem), start_weightings)
+    return FittedModel(method.fit(problem), start_weightings, search.table)
 
 
 def _inference_problem(
@@ -141,7 +146,7 @@ def _inference_problem(
         constant=trial.constant,
         likelihood=options.likelihood,
         closed_form=closed_form,
-        variance=options.variance,
+        variance=trial.variance,
         scored=np.sort(fresh[:MAX_SCORED_SIGNALS]),
         start=candidate.start,
         selected=selected,
@@ -155,6 +160,12 @@ def _random_order(data: TrainingSet, rng: np.random.Generator) -> Int[np.ndarray
     targets = np.concatenate(data.processes.gather((data.group + data.targets).numpy()))
     ordered = content_order(data.signals, targets, data.processes, int(rng.integers(2**31)))
     return ordered[rng.permutation(data.count)]
+
+
+def _scored_size(trial_signals: int) -> int:
+    """How many trial signals are scored by leave-one-out."""
+    half = min(MAX_SCORED_TRIAL_SIGNALS, trial_signals // 2)
+    return min(trial_signals, max(half, MIN_SCORED_TRIAL_SIGNALS))
 
 
 def _trial_size(data: TrainingSet, options: ModelOptions, context: FitContext) -> int:

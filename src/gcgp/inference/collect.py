@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from gcgp.inference.class_rows import ClassRows
 from gcgp.inference.feature_dataset import FeatureDataset
 from gcgp.inference.features import Features
 from gcgp.inference.method import InferenceProblem
@@ -47,6 +49,9 @@ def collect(
     seed = int(context.rng.integers(2**31))
     scored = data.local(problem.scored)
     parts: list[ScoringBatch] = []
+    kept: list[Tensor] = []
+    counts = torch.bincount(data.group, minlength=data.groups).double()
+    small = data.processes.size == 1 and ClassRows.worthwhile(counts, features.size, len(scored))
     for chunk in features.chunks(
         data.signals,
         draws=None if exact_variances else PRIOR_VARIANCE_DRAWS,
@@ -59,6 +64,8 @@ def collect(
         statistics.add(chunk.features, group, targets, chunk.unexplained)
         if dataset is not None:
             dataset.fill(chunk)
+        if small:
+            kept.append(chunk.features)
         assert chunk.diagonal is not None
         rows = scored[(scored >= run.start) & (scored < run.stop)] - run.start
         everything = ScoringBatch(chunk.features, chunk.unexplained, chunk.diagonal, group, targets)
@@ -66,7 +73,10 @@ def collect(
     statistics.reduce(data.processes)
     batch = ScoringBatch.concatenate(parts, data.processes, features.size)
     context.progress.stage("variance")
+    rows = None
+    if kept:
+        rows = ClassRows.build(torch.cat(kept), data.group, data.groups, torch.from_numpy(scored))
     selected = problem.closed_form.select(
-        statistics, batch, variance=problem.variance, start=problem.start, processes=data.processes
+        statistics, batch, variance=problem.variance, start=problem.start, processes=data.processes, rows=rows
     )
     return Collected(features, statistics, batch, dataset, selected)

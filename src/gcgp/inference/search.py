@@ -15,14 +15,15 @@ from gcgp._runtime.processes import ProcessGroup
 from gcgp.inference.shapes import Observed, PerSignal, Rows
 
 SearchPoint = tuple[float, ...]
-DEFAULT_START: SearchPoint = (3.0, 3.25)
-"""log10 of the prior variance of a typical signal; log2 of the noise of Dirichlet targets of other classes.
+DEFAULT_START: SearchPoint = (0.0, 3.0)
+"""log10 of the prior variance in its unit, and log2 of the noise of Dirichlet targets of other classes.
 
-The latter stands for α_ε: the targets lie about 1.5 times as far apart, which limits confidence.
+The unit is such that latent functions differ between signals as much as targets do. The noise stands for
+α_ε: the targets lie about 1.5 times as far apart, which limits confidence. The default is the mode of the
+prior.
 """
-COARSE_STEPS: tuple[SearchPoint, ...] = ((0.5, 0.25),)
-FINE_STEPS: tuple[SearchPoint, ...] = ((0.5, 0.25), (0.25, 0.125))
-"""The minimum lies in a narrow diagonal valley: larger steps stop beside it."""
+COARSE_STEPS: tuple[SearchPoint, ...] = ((0.5, 0.5),)
+FINE_STEPS: tuple[SearchPoint, ...] = ((0.5, 0.5), (0.25, 0.25))
 LikelihoodT = TypeVar("LikelihoodT")
 
 

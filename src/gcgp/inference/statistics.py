@@ -15,6 +15,9 @@ SUBSPACE_ITERATIONS = 2
 SPAN_TOLERANCE = 1e-13
 """Share of the largest eigenvalue of ΣΦᵀΦ above which a direction counts as spanned."""
 
+MIN_CONTRAST = 1e-6
+"""Share of the prior variance: signals that differ less are identical up to rounding."""
+
 
 def gram(rows: Rows) -> Matrix:
     """Σ φφᵀ of the rows. NumPy recognizes the symmetry and takes half the time of torch."""
@@ -65,6 +68,16 @@ class Statistics:
     def without(self, part: Statistics) -> Statistics:
         """The sums over the signals that are not in the part."""
         return Statistics(*(getattr(self, f.name) - getattr(part, f.name) for f in fields(self)))
+
+    def contrast(self) -> float:
+        """Mean squared distance of the signals from their mean in the space of the kernel.
+
+        Unlike their mean prior variance it does not count what all signals have in common. Targets must be 1.
+        """
+        total = self.count.sum().clamp_min(1.0)
+        diagonal = self.gram.diagonal(dim1=1, dim2=2).sum() + self.residual.sum().clamp_min(0.0)
+        mean = self.cross.sum(dim=0) / total
+        return float((diagonal / total - mean @ mean).clamp_min(MIN_CONTRAST * diagonal / total))
 
     def span(self) -> Float[Tensor, "M r"]:
         """An orthonormal basis of the span of the features of all signals."""

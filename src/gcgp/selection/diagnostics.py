@@ -15,14 +15,14 @@ USER_STACK_LEVEL = 5
 """Frames from the warning up to the call of `fit`."""
 
 
-def warn_if_identical(specs: Sequence[TermSpec], trial: Signals) -> None:
-    """Warn if, in every term, all patches of the trial signals are identical up to rounding.
+def warn_if_identical(specs: Sequence[TermSpec], trial: Signals) -> bool:
+    """Warn, and return True, if all patches of the trial signals are identical up to rounding in every term.
 
     The position in a patch is not compared: it says nothing about the neighborhood. Sums over signals of
     different sizes still differ, so there is no warning for these with `aggregate="sum"`.
     """
     if not all(_identical(spec) for spec in specs) or _sums_differ(specs[0]):
-        return
+        return False
     positioned = "position" in specs[0].columns
     what = "identical apart from its position" if positioned else "identical"
     without_position = "nothing but the class frequencies or mean target can be"
@@ -32,6 +32,7 @@ def warn_if_identical(specs: Sequence[TermSpec], trial: Signals) -> None:
         UserWarning,
         stacklevel=USER_STACK_LEVEL,
     )
+    return True
 
 
 def _identical(spec: TermSpec) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,10 +11,9 @@ from gcgp.inference.search import DEFAULT_START, SearchPoint, pattern_search
 from gcgp.selection.term_specs import Lengthscales, TermSpec
 from gcgp.selection.trial import InducingPatches, Trial
 
-FIRST_OCTAVE = -1.0
-"""log2 of the lengthscale relative to the median distance of patches, where the search starts."""
-LENGTHSCALE_STEP_OCTAVES = 0.5
-POSITION_STEP_OCTAVES = 1.0
+FIRST_OCTAVES: SearchPoint = (-1.0, 0.0)
+"""log2 of the lengthscales of bins and position relative to the median distances, where the search starts."""
+LENGTHSCALE_STEPS_OCTAVES: SearchPoint = (0.5, 1.0)
 MAX_OCTAVES_FROM_MEDIAN = 4.0
 MIN_GAIN_PER_OCTAVE = 0.01
 """Below the median distance a lengthscale is halved only for this gain (nats per signal), not for noise."""
@@ -32,6 +31,10 @@ class Candidate:
     """None: the candidate has not been scored."""
     start: SearchPoint
     """Where the next search for likelihood and variance should start."""
+    loss: float = 0.0
+    """Nats per signal; 0 if nothing was compared."""
+    at: SearchPoint = FIRST_OCTAVES
+    """Octaves of its lengthscales."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +45,23 @@ class LengthscaleSearch:
     lengthscale: float | str
     position: bool | float | str
     rng: np.random.Generator
+    compared: bool
+    """Whether the loss is needed even if there is nothing to search."""
 
     def lengthscales(self, specs: Sequence[TermSpec], point: SearchPoint) -> list[Lengthscales]:
         """The lengthscales at a point of the search; what the user has given replaces them."""
         all_scales = [spec.lengthscales(*(2**exponent for exponent in point)) for spec in specs]
-        for scales in all_scales:
+        for spec, scales in zip(specs, all_scales, strict=True):
             if not isinstance(self.lengthscale, str):
-                scales["bins"] = float(self.lengthscale)
+                scales["bins"] = float(self.lengthscale) * spec.bin_units
             if "position" in scales and not isinstance(self.position, (bool, np.bool_, str)):
                 scales["position"] = float(self.position)
         return all_scales
 
     def run(
         self, specs: Sequence[TermSpec], first: SearchPoint, steps: SearchPoint, start: SearchPoint
-    ) -> tuple[SearchPoint, float, Candidate]:
-        """The best point from `first`, its loss, and the candidate there."""
+    ) -> Candidate:
+        """The best candidate from the octaves `first`, by moves of `steps`."""
         inducing: InducingPatches | None = None
 
         def loss(point: SearchPoint) -> float:
@@ -80,8 +85,9 @@ class LengthscaleSearch:
             best, value = pattern_search(penalized, first, [steps], diagonals=False)
             value -= penalty(best)
         else:
-            best, value = first, loss(first) if self.position == "auto" else 0.0
-        return best, value, Candidate(specs, self.lengthscales(specs, best), inducing, start)
+            best, value = first, loss(first) if self.compared else 0.0
+        at = (*best, *FIRST_OCTAVES[len(best) :])
+        return Candidate(specs, self.lengthscales(specs, best), inducing, start, value, at)
 
 
 def search_lengthscales(
@@ -90,26 +96,31 @@ def search_lengthscales(
     lengthscale: float | str,
     position: bool | float | str,
     rng: np.random.Generator,
+    *,
+    first: SearchPoint = FIRST_OCTAVES,
+    steps: SearchPoint = LENGTHSCALE_STEPS_OCTAVES,
+    start: SearchPoint = DEFAULT_START,
+    compared: bool = False,
 ) -> Candidate:
     """The lengthscales with the lowest loss and, with position `"auto"`, whether position counts.
 
-    `lengthscale` and `position` are the user's options: what is given as a number is not searched.
+    `lengthscale` and `position` are the user's options: what is given as a number is not searched. If
+    candidates are to be compared, the loss is computed even if there is nothing to search.
     """
-    search = LengthscaleSearch(trial, lengthscale, position, rng)
+    search = LengthscaleSearch(trial, lengthscale, position, rng, compared or position == "auto")
     named = isinstance(specs[0].kernel, str)
-    bins_step = LENGTHSCALE_STEP_OCTAVES if named and lengthscale == "auto" else 0.0
-    position_step = POSITION_STEP_OCTAVES if named and isinstance(position, (bool, np.bool_, str)) else 0.0
+    bins_step = steps[0] if named and lengthscale == "auto" else 0.0
+    position_step = steps[1] if named and isinstance(position, (bool, np.bool_, str)) else 0.0
     with_position = "position" in specs[0].columns
     if with_position and position != "auto":
-        _, _, candidate = search.run(specs, (FIRST_OCTAVE, 0.0), (bins_step, position_step), DEFAULT_START)
-        return candidate
+        return search.run(specs, first, (bins_step, position_step), start)
     plain = [spec.without_position() for spec in specs]
-    best, loss, candidate = search.run(plain, (FIRST_OCTAVE,), (bins_step,), DEFAULT_START)
+    candidate = search.run(plain, first[:1], (bins_step,), start)
     if with_position:
-        first, steps = (best[0], 0.0), (bins_step, position_step)
-        _, position_loss, positioned = search.run(specs, first, steps, candidate.start)
-        if position_loss < loss - MIN_GAIN_OF_POSITION:
+        moves = (bins_step, position_step)
+        positioned = search.run(specs, (candidate.at[0], first[1]), moves, candidate.start)
+        if positioned.loss < candidate.loss - MIN_GAIN_OF_POSITION:
             return positioned
         # Likelihood and variance of similar models were searched since.
-        return Candidate(candidate.specs, candidate.lengthscales, candidate.inducing, positioned.start)
+        return replace(candidate, start=positioned.start)
     return candidate

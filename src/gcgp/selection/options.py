@@ -23,6 +23,8 @@ from gcgp.kernel.base import KERNEL_NAMES
 from gcgp.kernel.convolutional import AGGREGATES
 from gcgp.selection.optimizer import OPTIMIZERS
 
+MIN_DEFAULT_INDUCING, MAX_DEFAULT_INDUCING = 750, 1_500
+"""Inducing patches per scale: few and many training signals."""
 LEARNED_BY_DEFAULT = (
     "lengthscale",
     "variance",
@@ -46,6 +48,8 @@ class Patch(Options):
         bin_counts: Whether the sum of the weights of each bin is part of the patch. `"auto"`: on graphs
             without coordinates.
         area_weighted: Whether vertices count by the area around them. `"auto"`: on meshes.
+        scale_channels: Whether each channel is divided by its standard deviation over the training signals,
+            for channels with different units. `"auto"`: if a search finds that it helps.
 
     >>> Patch(position=False)
     Patch(position=False)
@@ -54,6 +58,7 @@ class Patch(Options):
     position: bool | float | str = "auto"
     bin_counts: bool | str = "auto"
     area_weighted: bool | str = "auto"
+    scale_channels: bool | str = "auto"
 
     def validate(self) -> None:
         """Raise a ValueError that names the first field with an invalid value."""
@@ -61,6 +66,7 @@ class Patch(Options):
             check_positive("position", self.position)
         check_auto_or_bool("bin_counts", self.bin_counts)
         check_auto_or_bool("area_weighted", self.area_weighted)
+        check_auto_or_bool("scale_channels", self.scale_channels)
 
 
 @dataclass(eq=False, repr=False)
@@ -69,7 +75,7 @@ class PatchKernel(Options):
 
     Args:
         kind: `"rbf"`, `"matern12"`, `"matern32"`, `"matern52"`, or any GPyTorch kernel, which is used as it
-            is.
+            is. `"auto"`: `"rbf"`, unless a search finds a better one.
         lengthscale: Of the bins, in their units. `"auto"`: selected by the leave-one-out likelihood.
         variance: Variance of the GP, which multiplies the kernel. `"auto"`: selected.
         rotation_average: Whether the kernel is averaged over rotations of the directions of a patch.
@@ -79,16 +85,16 @@ class PatchKernel(Options):
     PatchKernel(kind='matern32', lengthscale=0.5)
     """
 
-    kind: str | Kernel = "rbf"
+    kind: str | Kernel = "auto"
     lengthscale: float | str = "auto"
     variance: float | str = "auto"
     rotation_average: bool | str = "auto"
 
     def validate(self) -> None:
         """Raise a ValueError that names the first field with an invalid value."""
-        named = isinstance(self.kind, str) and self.kind in KERNEL_NAMES
+        named = isinstance(self.kind, str) and self.kind in ("auto", *KERNEL_NAMES)
         if not named and not isinstance(self.kind, Kernel):
-            raise unknown_option("kernel", self.kind, (*KERNEL_NAMES, "any gpytorch.kernels.Kernel"))
+            raise unknown_option("kernel", self.kind, ("auto", *KERNEL_NAMES, "any gpytorch.kernels.Kernel"))
         check_positive("lengthscale", self.lengthscale)
         check_positive("variance", self.variance)
         check_auto_or_bool("rotation_average", self.rotation_average)
@@ -101,16 +107,16 @@ class Aggregate(Options):
     Args:
         kind: `"mean"` over vertices, for signals of different sizes, or `"sum"`, as in the paper. A sum over
             signals of different sizes adds a constant term to the kernel, so that f need not be proportional
-            to the size.
+            to the size. `"auto"`: `"mean"`, unless a search finds that the sum is better.
         vertex_weights: One weight per vertex of a domain that all signals share, `[V]`.
     """
 
-    kind: str = "mean"
+    kind: str = "auto"
     vertex_weights: Any = None
 
     def validate(self) -> None:
         """Raise a ValueError that names the first field with an invalid value."""
-        check_choice("aggregate", self.kind, AGGREGATES)
+        check_choice("aggregate", self.kind, ("auto", *AGGREGATES))
 
 
 @dataclass(eq=False, repr=False)
@@ -177,6 +183,8 @@ class ModelOptions:
     likelihood: Likelihood
     method: InferenceMethod
     learn: Learn | None
+    search: str | None = None
+    """How thoroughly the structure of the model is searched."""
 
     @property
     def variance(self) -> float | None:
@@ -195,6 +203,13 @@ class ModelOptions:
         if getattr(closed_form, closed_form.parameter) != "auto":
             fixed.add(closed_form.parameter)
         return [name for name in names if name not in fixed]
+
+
+def default_inducing(count: int, search: str | None) -> int:
+    """Number of inducing patches per scale for so many training signals; with a search it grows with them."""
+    if search is None:
+        return MIN_DEFAULT_INDUCING
+    return min(max(MIN_DEFAULT_INDUCING, round(1.5 * count)), MAX_DEFAULT_INDUCING)
 
 
 def resolve_kernel(value: Any) -> PatchKernel:

@@ -14,15 +14,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp.domain import Signals
-from gcgp.domain.base import chart_kind
 from gcgp.inference import Term
+from gcgp.inference.context import FitContext
 from gcgp.inference.features import RUN_BYTES
 from gcgp.kernel import ConvolutionalKernel, RotationAverage, base_kernel
 from gcgp.kernel.base import check_columns, lengthscale_parts, prior_variance, set_lengthscales
 from gcgp.kernel.inducing import choose_rows, rows_by_content
 from gcgp.patches import Convolution, Patches
+from gcgp.selection.configurations import Configuration
 from gcgp.selection.options import ModelOptions
-from gcgp.selection.weightings import resolve_weightings
 from gcgp.weighting import Weighting
 
 Lengthscales = dict[str, Any]
@@ -57,6 +57,10 @@ class TermSpec:
     aggregate: str
     vertex_weights: Float[Tensor, "patches_per_signal"] | None
     rotation_average: bool = False
+    channel_units: Float[Tensor, "channels"] | None = None
+    """Standard deviation of each channel, if lengthscales are proportional to it."""
+    patch_limit: int = MAX_TRIAL_PATCHES
+    """Patches per trial signal."""
 
     @classmethod
     def build(
@@ -68,6 +72,8 @@ class TermSpec:
         aggregate: str,
         vertex_weights: Float[Tensor, "patches_per_signal"] | None,
         rotation_average: bool,
+        channel_units: Float[Tensor, "channels"] | None,
+        patch_limit: int,
         memory: int,
         rng: np.random.Generator,
         progress: Callable[[int], None] = lambda count: None,
@@ -79,21 +85,21 @@ class TermSpec:
         # The base kernel does not matter here: only multiplicities are set.
         weigher = ConvolutionalKernel(base_kernel("rbf", columns), aggregate, vertex_weights)
         rotations = convolution.weighting.rotations if rotation_average else None
-        limit = MAX_TRIAL_PATCHES
-        if rotations is not None:
-            limit = int(MAX_TRIAL_PATCHES / len(rotations) ** 0.5)
+        limit = patch_limit if rotations is None else int(patch_limit / len(rotations) ** 0.5)
 
         def sampled(patches: Patches, first: int) -> Patches:
             return weigher.weighted(patches, first).thinned(limit, rng)
 
-        early = trial.domains.costly_charts
+        # Sampling before patches are computed is cheaper, but repeated patches are not merged then.
+        early = trial.domains.costly_charts or (patch_limit < MAX_TRIAL_PATCHES and vertex_weights is None)
         parts = []
         with torch.no_grad():
             for run, part in convolution.iterate_runs(
                 trial, min(memory, RUN_BYTES), sampled if early else None
             ):
                 weighted = part if early else weigher.weighted(part, run.start)
-                parts.append(weighted.distinct().thinned(limit, rng))
+                merged = weighted if weighted.population is not None else weighted.distinct()
+                parts.append(merged.thinned(limit, rng))
                 progress(run.stop - run.start)
         patches = Patches.concatenate(parts)
         if len(patches.values) == 0:
@@ -101,7 +107,11 @@ class TermSpec:
                 f"{convolution.weighting!r}: no vertex of any signal has a complete patch; "
                 "the domains are smaller than the weighting"
             )
-        medians = {name: median_distance(patches.values[:, part], rng) for name, part in columns.items()}
+        units = {"bins": _column_units(channel_units, columns["bins"], patches.values)}
+        medians = {
+            name: median_distance(patches.values[:, part] / units.get(name, 1.0), rng)
+            for name, part in columns.items()
+        }
         return cls(
             convolution,
             columns,
@@ -112,6 +122,8 @@ class TermSpec:
             aggregate,
             vertex_weights,
             rotation_average,
+            channel_units,
+            patch_limit,
         )
 
     def with_weighting(
@@ -126,6 +138,8 @@ class TermSpec:
             self.aggregate,
             self.vertex_weights,
             self.rotation_average,
+            self.channel_units,
+            self.patch_limit,
             memory,
             rng,
         )
@@ -205,13 +219,18 @@ class TermSpec:
 
     def lengthscales(self, bins: float, position: float | None = None) -> Lengthscales:
         """Lengthscales as multiples of the medians; without a multiple, the position does not count."""
-        scales: Lengthscales = {"bins": bins * self.medians["bins"]}
+        scales: Lengthscales = {"bins": bins * self.medians["bins"] * self.bin_units}
         if "bin_counts" in self.columns:
             scales["bin_counts"] = 2 * bins * self.medians["bin_counts"]
         if "position" in self.columns:
             multiple = IGNORED_MULTIPLE if position is None else position
             scales["position"] = multiple * self.medians["position"]
         return scales
+
+    @property
+    def bin_units(self) -> Float[Tensor, "bins"] | float:
+        """What the lengthscale of each bin is proportional to."""
+        return _column_units(self.channel_units, self.columns["bins"], self.trial.values)
 
     def read_lengthscales(self, kernel: Kernel, default: Lengthscales) -> Lengthscales:
         """The lengthscales of a kernel of this form; `default` for a kernel of the user's own."""
@@ -225,45 +244,47 @@ class TermSpec:
 
 
 def build_term_specs(
-    options: ModelOptions,
+    configuration: Configuration,
     trial: Signals,
     scored: int,
+    options: ModelOptions,
     vertex_weights: Float[Tensor, "vertices"] | None,
-    dtype: torch.dtype,
-    memory: int,
-    rng: np.random.Generator,
-    progress: Callable[[int], None] = lambda count: None,
+    context: FitContext,
+    patches_per_signal: int = MAX_TRIAL_PATCHES,
 ) -> list[TermSpec]:
-    """One specification per weighting, with defaults that suit the domains for what the user left open."""
-    domains, patch = trial.domains, options.patch
-    tunable = isinstance(options.kernel.kind, str)
-    has_positions, has_areas = domains.position_dimensions > 0, domains.measure is not None
-    position = _resolved(patch.position, has_positions and tunable)
-    bin_counts = _resolved(patch.bin_counts, not has_positions and not has_areas and tunable)
-    area_weighted = _resolved(patch.area_weighted, has_areas)
-    chart = chart_kind(domains, options.chart)  # the same for all signals to predict
+    """One specification per weighting of a configuration."""
+    units = None
+    if configuration.scale_channels:
+        spread = torch.from_numpy(trial.values.std(axis=0, dtype=np.float64))
+        units = torch.where(spread > 0, spread, 1.0)
     specs = []
-    for weighting in resolve_weightings(options.weighting, domains):
-        frozen = weighting.to(dtype).requires_grad_(False)
+    for weighting in configuration.weightings:
+        frozen = copy.deepcopy(weighting).to(context.dtype).requires_grad_(False)
+        rotation = options.kernel.rotation_average
         specs.append(
             TermSpec.build(
-                Convolution(frozen, chart, bin_counts, position, area_weighted, dtype),
+                Convolution(
+                    frozen,
+                    configuration.chart,
+                    configuration.bin_counts,
+                    configuration.position,
+                    configuration.area_weighted,
+                    context.dtype,
+                ),
                 trial,
                 scored,
-                options.kernel.kind,
-                options.aggregate.kind,
+                configuration.kernel,
+                configuration.aggregate,
                 vertex_weights,
-                _rotation_average(options.kernel.rotation_average, weighting, domains.oriented),
-                memory,
-                rng,
-                progress,
+                _rotation_average(rotation, weighting, trial.domains.oriented),
+                units,
+                patches_per_signal,
+                context.memory,
+                context.rng,
+                context.progress.update,
             )
         )
     return specs
-
-
-def _resolved(option: Any, default: bool) -> bool:
-    return default if isinstance(option, str) else bool(option)
 
 
 def _rotation_average(option: Any, weighting: Weighting, oriented: bool) -> bool:
@@ -271,7 +292,7 @@ def _rotation_average(option: Any, weighting: Weighting, oriented: bool) -> bool
     possible = weighting.rotations is not None
     if option is True and not possible:
         raise ValueError(f"rotation_average=True: {weighting!r} has no equally spaced directions")
-    return possible and _resolved(option, not oriented)
+    return possible and (not oriented if isinstance(option, str) else bool(option))
 
 
 def constant_variance(specs: Sequence[TermSpec], trial: Signals) -> float:
@@ -289,6 +310,15 @@ def constant_variance(specs: Sequence[TermSpec], trial: Signals) -> float:
             for spec in specs
         ]
     return float(np.mean(counts**2)) * float(sum(variances))
+
+
+def _column_units(
+    units: Float[Tensor, "channels"] | None, bins: slice, values: Float[Tensor, "rows dim"]
+) -> Float[Tensor, "bins"] | float:
+    """The unit of the channel of each bin; the bins of a channel are side by side."""
+    if units is None:
+        return 1.0
+    return units.repeat_interleave((bins.stop - bins.start) // len(units)).to(values)
 
 
 def median_distance(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -> float:

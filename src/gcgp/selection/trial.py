@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp._runtime.memory import runs
 from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 from gcgp.inference import Features, Statistics, Term
+from gcgp.inference.class_rows import ClassRows
 from gcgp.inference.features import CPU, RUN_BYTES, Chunk
 from gcgp.inference.search import COARSE_STEPS, DEFAULT_START, ScoringBatch, SearchPoint, SelectedModel
 from gcgp.inference.training_set import TrainingSet
@@ -85,9 +86,17 @@ class Trial:
             start=start,
             steps=COARSE_STEPS,
             processes=self.processes,
+            rows=self._rows(chunk, statistics, len(batch.features)),
         )
         self.progress(1)
         return TrialResult(statistics, batch, selected)
+
+    def _rows(self, chunk: Chunk, statistics: Statistics, scored: int) -> ClassRows | None:
+        """The features of all signals, if the search for variance and likelihood is faster with them."""
+        size = chunk.features.shape[1]
+        if self.processes.size > 1 or not ClassRows.worthwhile(statistics.count, size, scored):
+            return None
+        return ClassRows.build(chunk.features, self.data.group, self.data.groups, torch.arange(scored))
 
     def _features(self, terms: Sequence[Term], specs: Sequence[TermSpec], signals: slice) -> Chunk:
         """Features of some trial signals, in runs of bounded memory because kernels copy patches."""
@@ -123,7 +132,11 @@ class TrialResult:
 
     def held_out_logs(self, count: int) -> Float[Tensor, "count"]:
         """Leave-one-out log likelihoods of the first trial signals."""
-        batch = self.batch.take(torch.arange(count))
+        return self.logs(torch.arange(count))
+
+    def logs(self, scored: Int[Tensor, "n"]) -> Float[Tensor, "n"]:
+        """Leave-one-out log likelihoods of some of the scored signals."""
+        batch = self.batch.take(scored)
         logs: Tensor = self.selected.likelihood.leave_one_out_logs(
             self.statistics, self.selected.variance, batch
         )

@@ -45,6 +45,29 @@ def _weighting(option: Any, domains: Domains) -> Weighting:
     return Radial([0.0, *radii], width)
 
 
+def candidate_weightings(domains: Domains, chart: str, search: str) -> list[tuple[Weighting, ...]]:
+    """The weightings that are compared on a kind of domain; each is a tuple of one or more scales.
+
+    Images: polar bins, and squares of 3, 5 and 7 pixels. Other domains with two-dimensional coordinates:
+    polar and radial bins. All others: radial bins up to one, two and three radii, and a sum of three scales.
+    A thorough search adds sums of two squares, and of four scales.
+    """
+    if domains.one_chart and domains.offers("offset"):
+        sides = [side for side in (3, 5, 7) if domains.extent() >= 2 * side]
+        boxes = [(Box(side),) for side in sides]
+        pairs = [(Box(sides[0]), Box(sides[-1]))] if search == "thorough" and len(sides) > 1 else []
+        return [(_weighting("polar", domains),), *boxes, *pairs]
+    if domains.position_dimensions == 2 and chart == "euclidean":
+        return [(_weighting("polar", domains),), (_weighting("radial", domains),)]
+    radii, width = domains.default_radii(3)
+    rings = [Radial([0.0, *radii[:count]], width) for count in range(4)]
+    scales: list[tuple[Weighting, ...]] = [(ring,) for ring in rings[1:]]
+    if domains.costly_charts:
+        return scales[-1:] if search == "fast" else scales
+    sums = [tuple(rings[:3]), *([tuple(rings)] if search == "thorough" else [])]
+    return [*scales, (rings[0],), *sums]
+
+
 def with_default_radii(weighting: Weighting, domains: Domains) -> Weighting | None:
     """The weighting with as many radii as it has, at the default places; None if it has no rings.
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from gcgp.inference import Statistics
+from gcgp.inference.class_rows import ClassRows
 from gcgp.inference.likelihoods import Dirichlet, expected_softmax, normal_draws
-from gcgp.inference.likelihoods.dirichlet import alpha_of, cautious_loss
+from gcgp.inference.likelihoods.dirichlet import PRIOR_STD, alpha_of, cautious_loss
 from gcgp.inference.search import DEFAULT_START, FINE_STEPS, ScoringBatch
 from slow_reference import dense_bound, dense_prediction
 
@@ -111,64 +112,80 @@ def test_class_without_signals_is_less_probable_than_others(batch):
     assert mean[2] < mean[:2].min()
 
 
-def loss_at(batch, draws, alpha, variance):
-    likelihood = Dirichlet(alpha)
-    return cautious_loss(likelihood.leave_one_out_logs(statistics_of(batch), variance, batch, draws))
+def loss_at(batch, draws, point, free=(True, True), given=(None, None)):
+    """Leave-one-out loss and prior at a point of the search, by their definitions."""
+    statistics, (variance, alpha) = statistics_of(batch), given
+    likelihood = Dirichlet(alpha_of(2 ** point[1]) if alpha is None else alpha)
+    gap = (likelihood.level(True)[0] - likelihood.level(False)[0]).item()
+    if variance is None:
+        variance = 10 ** point[0] * gap**2 / statistics.contrast()
+    logs = likelihood.leave_one_out_logs(statistics, variance, batch, draws)
+    squares = [((x - mode) / std) ** 2 for x, mode, std in zip(point, DEFAULT_START, PRIOR_STD, strict=True)]
+    penalty = 0.5 * sum(square for square, is_free in zip(squares, free, strict=True) if is_free)
+    return cautious_loss(logs) + penalty / len(logs)
 
 
-def moved(selected, log_variance=0.0, log_noise=0.0):
-    noise = selected.likelihood.level(true_class=False)[1].item()
-    return alpha_of(noise * 2**log_noise), selected.variance * 10**log_variance
+def moved(point, step):
+    return tuple(x + move for x, move in zip(point, step, strict=True))
 
 
 def test_selection_is_no_worse_than_its_neighbors(batch):
     draws = normal_draws(CLASSES, 64)
-    steps = [(1.0, 0.25)]
-    selected = Dirichlet().select(statistics_of(batch), batch, draws=draws, steps=steps)
-    assert selected.loss == pytest.approx(loss_at(batch, draws, *moved(selected)))
+    selected = Dirichlet().select(statistics_of(batch), batch, draws=draws, steps=[(1.0, 0.25)])
+    assert selected.loss == pytest.approx(loss_at(batch, draws, selected.at))
     for move in ((1.0, 0.0), (-1.0, 0.0), (0.0, 0.25), (0.0, -0.25)):
-        assert selected.loss <= loss_at(batch, draws, *moved(selected, *move)) + 1e-12
+        assert selected.loss <= loss_at(batch, draws, moved(selected.at, move)) + 1e-12
 
 
 def test_selection_improves_on_its_start_and_reports_its_point(batch):
     draws = normal_draws(CLASSES, 64)
     statistics = statistics_of(batch)
     stay = Dirichlet().select(statistics, batch, draws=draws, steps=[])
-    size = float(batch.diagonal.mean())
     assert stay.at == DEFAULT_START
-    assert stay.variance == pytest.approx(10 ** DEFAULT_START[0] / size)
     assert stay.likelihood.alpha == pytest.approx(alpha_of(2 ** DEFAULT_START[1]))
     selected = Dirichlet().select(statistics, batch, draws=draws)
     assert selected.loss < stay.loss
-    assert 10 ** selected.at[0] / size == pytest.approx(selected.variance)
+    assert selected.likelihood.alpha == pytest.approx(alpha_of(2 ** selected.at[1]))
     again = Dirichlet().select(statistics, batch, draws=draws, start=selected.at, steps=[])
     assert (again.likelihood.alpha, again.variance) == (selected.likelihood.alpha, selected.variance)
 
 
+def test_features_of_all_signals_give_the_same_selection_as_their_sums(batch):
+    draws, statistics = normal_draws(CLASSES, 64), statistics_of(batch)
+    scored = torch.arange(0, 24, 2)
+    some = batch.take(scored)
+    rows = ClassRows.build(batch.features, batch.labels, CLASSES, scored)
+    by_sums = Dirichlet().select(statistics, some, draws=draws)
+    by_rows = Dirichlet().select(statistics, some, draws=draws, rows=rows)
+    assert by_rows.at == by_sums.at
+    assert by_rows.loss == pytest.approx(by_sums.loss, rel=1e-9)
+
+
 @pytest.mark.parametrize("alpha", [0.02, 3.0, 1e-9])
 def test_given_alpha_is_kept_and_its_variance_searched(batch, alpha):
-    draws = normal_draws(CLASSES, 64)
+    draws, options = normal_draws(CLASSES, 64), {"free": (True, False), "given": (None, alpha)}
     selected = Dirichlet(alpha).select(statistics_of(batch), batch, draws=draws)
     assert selected.likelihood.alpha == alpha
-    assert selected.loss == pytest.approx(loss_at(batch, draws, *moved(selected)))
+    assert selected.loss == pytest.approx(loss_at(batch, draws, selected.at, **options))
     finest = FINE_STEPS[-1][0]
-    for move in (finest, -finest):
-        assert selected.loss <= loss_at(batch, draws, *moved(selected, move)) + 1e-12
+    for move in ((finest, 0.0), (-finest, 0.0)):
+        assert selected.loss <= loss_at(batch, draws, moved(selected.at, move), **options) + 1e-12
 
 
 def test_given_variance_is_kept_and_its_alpha_searched(batch):
-    draws = normal_draws(CLASSES, 64)
+    draws, options = normal_draws(CLASSES, 64), {"free": (False, True), "given": (7.0, None)}
     selected = Dirichlet().select(statistics_of(batch), batch, draws=draws, variance=7.0)
     assert selected.variance == 7.0
-    for move in (0.25, -0.25):
-        assert selected.loss <= loss_at(batch, draws, *moved(selected, 0.0, move)) + 1e-12
+    for move in ((0.0, 0.25), (0.0, -0.25)):
+        assert selected.loss <= loss_at(batch, draws, moved(selected.at, move), **options) + 1e-12
 
 
 def test_given_alpha_and_variance_are_scored_as_they_are(batch):
     draws = normal_draws(CLASSES, 64)
     selected = Dirichlet(0.05).select(statistics_of(batch), batch, draws=draws, variance=7.0)
     assert (selected.likelihood.alpha, selected.variance) == (0.05, 7.0)
-    assert selected.loss == pytest.approx(loss_at(batch, draws, 0.05, 7.0))
+    expected = loss_at(batch, draws, DEFAULT_START, (False, False), (7.0, 0.05))
+    assert selected.loss == pytest.approx(expected)
 
 
 def test_fewer_signals_than_features_select_the_same_as_in_the_whole_space(batch, monkeypatch):
@@ -190,10 +207,10 @@ def test_many_features_are_searched_in_their_principal_directions(batch, monkeyp
     few = Dirichlet().select(statistics.along(basis), batch.along(basis), draws=draws)
     monkeypatch.setattr("gcgp.inference.likelihoods.dirichlet.SEARCH_DIRECTIONS", 2)
     selected = Dirichlet().select(statistics, batch, draws=draws)
-    assert selected.variance == few.variance
-    assert selected.loss == pytest.approx(loss_at(batch, draws, *moved(selected)))
-    for move in (0.25, -0.25):
-        assert selected.loss <= loss_at(batch, draws, *moved(selected, 0.0, move)) + 1e-12
+    assert selected.at[0] == few.at[0]
+    assert selected.loss == pytest.approx(loss_at(batch, draws, selected.at))
+    for move in ((0.0, 0.25), (0.0, -0.25)):
+        assert selected.loss <= loss_at(batch, draws, moved(selected.at, move)) + 1e-12
     given = Dirichlet(0.05).select(statistics, batch, draws=draws, variance=7.0)
     assert (given.likelihood.alpha, given.variance) == (0.05, 7.0)
 
@@ -206,16 +223,15 @@ def test_the_only_signal_of_its_class_is_not_left_out(batch):
     selected = Dirichlet().select(statistics_of(lonely), lonely, draws=draws)
     others = lonely.take(torch.arange(24) > 0)
     logs = selected.likelihood.leave_one_out_logs(statistics_of(lonely), selected.variance, others, draws)
-    assert selected.loss == pytest.approx(cautious_loss(logs))
+    squares = [
+        ((x - mode) / std) ** 2 for x, mode, std in zip(selected.at, DEFAULT_START, PRIOR_STD, strict=True)
+    ]
+    assert selected.loss == pytest.approx(cautious_loss(logs) + 0.5 * sum(squares) / 23)
 
 
-def test_one_signal_per_class_is_selected_by_the_bound(batch):
+def test_one_signal_per_class_leaves_the_choice_to_the_prior(batch):
     few = batch.take(torch.arange(24) < CLASSES)
     statistics = statistics_of(few)
     selected = Dirichlet().select(statistics, few, draws=normal_draws(CLASSES, 64))
-    assert selected.likelihood.alpha == 0.01
-    bounds = [
-        selected.likelihood.bound(statistics, selected.variance * f).item() for f in (10**-0.5, 1, 10**0.5)
-    ]
-    assert bounds[1] >= max(bounds)
-    assert selected.loss == pytest.approx(-bounds[1] / CLASSES)
+    assert selected.at == DEFAULT_START
+    assert selected.loss == 0.0

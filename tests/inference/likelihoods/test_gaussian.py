@@ -56,27 +56,38 @@ def test_groups_are_summed():
     )
 
 
-def best_of_grid(statistics, noises, variances):
-    return max(
-        Gaussian(float(noise)).bound(statistics, float(variance)).item()
-        for noise in noises
-        for variance in variances
-    )
+def left_out_loss(features, residual, targets, noise, variance):
+    """Mean negative log density of each target given all others, by dense conditioning."""
+    total = 0.0
+    for n in range(len(targets)):
+        rest = torch.arange(len(targets)) != n
+        level = torch.full_like(targets[rest], noise)
+        mean, explained = dense_prediction(
+            features[rest], targets[rest], level, variance, features[n : n + 1]
+        )
+        spread = explained[0] + variance * residual[n] + noise
+        total += 0.5 * (torch.log(2 * torch.pi * spread) + (targets[n] - mean[0]) ** 2 / spread).item()
+    return total / len(targets)
 
 
 @pytest.mark.parametrize(("signals", "size"), [(30, 6), (8, 20)])
 @pytest.mark.parametrize("noise", [1e-3, 0.1, 10.0])
-def test_selection_has_the_largest_bound(signals, size, noise):
-    features, residual, targets = problem(signals, size, noise)
-    statistics = statistics_of(features, residual, targets)
-    selected = select(features, residual, targets)
-    reached = selected.likelihood.bound(statistics, selected.variance).item()
-    assert selected.loss == pytest.approx(-reached / signals, rel=1e-6, abs=1e-9)
-    grid = torch.logspace(-6, 4, 11, dtype=torch.float64)
-    assert reached >= best_of_grid(statistics, grid, grid) - 1e-4
-    near = torch.logspace(-0.2, 0.2, 5, dtype=torch.float64)
-    around = near * selected.likelihood.noise, near * selected.variance
-    assert reached >= best_of_grid(statistics, *around) - 1e-4
+def test_selection_has_the_best_ratio_by_leave_one_out(signals, size, noise):
+    data = problem(signals, size, noise)
+    selected = select(*data)
+    sigma2, s2 = selected.likelihood.noise, selected.variance
+    assert selected.loss == pytest.approx(left_out_loss(*data, sigma2, s2), rel=1e-6, abs=1e-6)
+    for factor in (0.01, 0.5, 2.0, 100.0):
+        assert selected.loss <= left_out_loss(*data, sigma2, factor * s2) + 1e-4
+
+
+def test_many_signals_select_the_best_noise_by_leave_one_out():
+    data = problem(signals=200)
+    selected = select(*data)
+    for factor in (0.5, 0.8, 1.25, 2.0):
+        noise, variance = factor * selected.likelihood.noise, factor * selected.variance
+        assert selected.loss <= left_out_loss(*data, noise, variance) + 1e-6
+    assert selected.likelihood.noise == pytest.approx(0.1, rel=0.3)
 
 
 def test_selection_scales_with_the_targets():
@@ -88,33 +99,27 @@ def test_selection_scales_with_the_targets():
 
 @pytest.mark.parametrize("noise", [0.02, 5.0])
 def test_given_noise_is_kept_and_its_variance_selected(noise):
-    features, residual, targets = problem()
-    statistics = statistics_of(features, residual, targets)
-    selected = select(features, residual, targets, Gaussian(noise))
+    data = problem()
+    selected = select(*data, Gaussian(noise))
     assert selected.likelihood.noise == noise
-    reached = selected.likelihood.bound(statistics, selected.variance).item()
-    variances = torch.logspace(-4, 4, 41, dtype=torch.float64)
-    assert reached >= best_of_grid(statistics, [noise], variances) - 1e-4
+    for variance in torch.logspace(-3, 3, 13, dtype=torch.float64).tolist():
+        assert selected.loss <= left_out_loss(*data, noise, variance) + 1e-4
 
 
 @pytest.mark.parametrize("variance", [0.05, 40.0])
 def test_given_variance_is_kept_and_its_noise_selected(variance):
-    features, residual, targets = problem()
-    statistics = statistics_of(features, residual, targets)
-    selected = select(features, residual, targets, variance=variance)
+    data = problem()
+    selected = select(*data, variance=variance)
     assert selected.variance == variance
-    reached = selected.likelihood.bound(statistics, variance).item()
-    noises = torch.logspace(-4, 4, 41, dtype=torch.float64)
-    assert reached >= best_of_grid(statistics, noises, [variance]) - 1e-4
+    for noise in torch.logspace(-3, 3, 13, dtype=torch.float64).tolist():
+        assert selected.loss <= left_out_loss(*data, noise, variance) + 1e-4
 
 
 def test_given_noise_and_variance_are_scored_as_they_are():
-    features, residual, targets = problem()
-    statistics = statistics_of(features, residual, targets)
-    selected = select(features, residual, targets, Gaussian(0.2), variance=3.0)
+    data = problem()
+    selected = select(*data, Gaussian(0.2), variance=3.0)
     assert (selected.likelihood.noise, selected.variance) == (0.2, 3.0)
-    expected = -Gaussian(0.2).bound(statistics, 3.0).item() / 30
-    assert selected.loss == pytest.approx(expected, rel=1e-8)
+    assert selected.loss == pytest.approx(left_out_loss(*data, 0.2, 3.0), rel=1e-8)
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-17, 1e-200])

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gcgp._runtime.errors import check_positive
 from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
+from gcgp.inference.class_rows import ClassRows
 from gcgp.inference.likelihoods.base import Likelihood
 from gcgp.inference.likelihoods.softmax import normal_draws
 from gcgp.inference.posterior import LOG_2PI, NormalEquations, Posterior, left_out, map_latents
@@ -72,8 +73,12 @@ class ClosedFormLikelihood(Likelihood):
         steps: Sequence[SearchPoint] = FINE_STEPS,
         draws: Draws | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
+        rows: ClassRows | None = None,
     ) -> SelectedModel[Any]:
-        """Select the parameter if it is `"auto"`, and the variance of the GP if it is None."""
+        """Select the parameter if it is `"auto"`, and the variance of the GP if it is None.
+
+        With `rows`, the features of all signals, classification may be much faster.
+        """
 
     @abstractmethod
     def predictive_log(
@@ -126,22 +131,42 @@ class ClosedFormLikelihood(Likelihood):
         batch: ScoringBatch,
         draws: Draws | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
+        rows: ClassRows | None = None,
     ) -> PerSignal:
         """Log density of the observation of each signal of the batch given all other signals.
 
-        The latent functions are distributed over the processes.
+        From the sums over all signals or, if given, from their `rows`, of which the scored ones are those of
+        the batch. Without rows, the latent functions are distributed over the processes.
         """
-        equations, latents = self.normal_equations(statistics), self.latents(statistics)
-        observed = batch.observations(self.task)
+        latents, observed = self.latents(statistics), batch.observations(self.task)
         targets, noise = self.site_targets(observed, latents)
-
-        def leave_out(latent: int) -> tuple[Tensor, Tensor]:
-            t, n = targets[:, latent], noise[:, latent]
-            return left_out(*equations(latent).moments(variance, batch.features), t / n, 1 / n)
-
-        processes = processes if processes.size <= latents else SINGLE_PROCESS
-        moments = zip(*map_latents(leave_out, range(latents)[processes.share(latents)]), strict=True)
-        mean, spread = (processes.concatenate(torch.stack(parts, dim=1), 1) for parts in moments)
+        if rows is None:
+            moments = self._moments_of_sums(statistics, variance, batch, processes)
+        else:
+            moments = self.moments_of_rows(rows, float(variance))
+        mean, spread = left_out(*moments, targets / noise, 1 / noise)
         spread = spread + variance * batch.residual.clamp_min(0.0)[:, None]
         draws = normal_draws(latents, SELECTION_DRAWS) if draws is None else draws
         return self.predictive_log(mean, spread, observed, draws)
+
+    def moments_of_rows(self, rows: ClassRows, variance: float) -> tuple[Latent, Latent]:
+        """Posterior mean and explained variance at the scored signals, from the features of all signals."""
+        raise NotImplementedError(f"{type(self).__name__} has no classes")
+
+    def _moments_of_sums(
+        self,
+        statistics: Statistics,
+        variance: float | Tensor,
+        batch: ScoringBatch,
+        processes: ProcessGroup,
+    ) -> tuple[Latent, Latent]:
+        """Posterior mean and explained variance at the signals of the batch, from sums over all signals."""
+        equations, latents = self.normal_equations(statistics), self.latents(statistics)
+
+        def of_latent(latent: int) -> tuple[Tensor, Tensor]:
+            return equations(latent).moments(variance, batch.features)
+
+        processes = processes if processes.size <= latents else SINGLE_PROCESS
+        moments = zip(*map_latents(of_latent, range(latents)[processes.share(latents)]), strict=True)
+        mean, explained = (processes.concatenate(torch.stack(parts, dim=1), 1) for parts in moments)
+        return mean, explained

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
+from gcgp.inference.class_rows import ClassRows
 from gcgp.inference.likelihoods.base import target_logs
 from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood, Draws
 from gcgp.inference.likelihoods.softmax import Softmax, expected_softmax, normal_draws
@@ -25,11 +26,15 @@ from gcgp.inference.search import (
 from gcgp.inference.shapes import Latent, Observed, PerSignal, Scalar
 from gcgp.inference.statistics import Statistics
 
-DEFAULT_ALPHA = 0.01
-"""α_ε if no signal can be left out to select it, as in Milios et al."""
-LOG2_NOISE_RANGE = math.log2(math.log(2)), 5.0
-"""α_ε from 1 down to 1.3e-14."""
-MAX_LOG10_VARIANCE = 8.0
+LOG2_NOISE_RANGE = -0.5, 4.5
+"""α_ε from 1 down to 1.5e-10."""
+LOG10_VARIANCE_RANGE = -4.0, 6.0
+PRIOR_STD: SearchPoint = (1.0, 1.2)
+"""Standard deviations of the prior at the point of the search, whose mode is `DEFAULT_START`.
+
+The prior variance and α_ε that predict new signals best vary as much between small tasks with digits,
+letters, molecules and proteins. Few signals cannot select them without a prior.
+"""
 ERROR_PSEUDO_COUNT = 0.1
 """Pseudo-count of misclassified signals; limits confidence."""
 SEARCH_DIRECTIONS = 1_000
@@ -119,6 +124,12 @@ class Dirichlet(ClosedFormLikelihood):
 
         return of_class
 
+    def moments_of_rows(self, rows: ClassRows, variance: float) -> tuple[Latent, Latent]:
+        """Posterior mean and explained variance at the scored signals, from the features of all signals."""
+        (t1, n1), (t0, n0) = self.level(True), self.level(False)
+        offset = self.offset(len(rows.members))
+        return rows.moments(variance, (t1 - offset, t0 - offset), (n1, n0))
+
     @torch.no_grad()
     def select(
         self,
@@ -130,47 +141,60 @@ class Dirichlet(ClosedFormLikelihood):
         steps: Sequence[SearchPoint] = FINE_STEPS,
         draws: Draws | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
+        rows: ClassRows | None = None,
     ) -> SelectedModel[Dirichlet]:
-        """The α_ε and variance with the least `cautious_loss` of the leave-one-out probabilities.
+        """The most probable α_ε and variance, by the leave-one-out probabilities and a prior.
 
-        The only signal of a class is not left out. If that leaves no signal, the collapsed bound selects the
-        variance, and α_ε is 0.01. With many features both are searched in the principal directions, and then
-        α_ε alone in all directions.
+        The loss of probabilities is `cautious_loss`. The only signal of a class is not left out; if that
+        leaves no signal, the prior decides alone. With many features both are searched in the principal
+        directions, and then α_ε alone in all directions.
         """
-        size = float(batch.diagonal.mean())
         assert batch.labels is not None
-        batch = batch.take(statistics.count[batch.labels] > 1)
+        kept = statistics.count[batch.labels] > 1
+        batch = batch.take(kept)
+        if rows is not None:
+            rows = replace(rows, scored=rows.scored[kept])
         alpha = None if isinstance(self.alpha, str) else self.alpha
-        if len(batch.features) == 0 and alpha is None:
-            alpha = DEFAULT_ALPHA
-        if float(statistics.count.sum()) < statistics.cross.shape[1]:
+        unit = statistics.contrast()
+        if rows is None and float(statistics.count.sum()) < statistics.cross.shape[1]:
             # Fewer signals than features: all sums fit into the subspace that the signals span.
             basis = statistics.span()
             statistics, batch = statistics.along(basis), batch.along(basis)
         free = (variance is None, alpha is None)
+        bounds = (LOG10_VARIANCE_RANGE, LOG2_NOISE_RANGE)
 
         def model_at(point: SearchPoint) -> tuple[Dirichlet, float]:
             likelihood = Dirichlet(alpha_of(2 ** point[1]) if alpha is None else alpha)
-            return likelihood, 10 ** point[0] / size if variance is None else variance
+            gap = float(likelihood.level(True)[0] - likelihood.level(False)[0])
+            return likelihood, 10 ** point[0] * gap**2 / unit if variance is None else variance
+
+        def penalty(point: SearchPoint) -> float:
+            """Negative log density of the prior."""
+            return sum(
+                0.5 * ((x - mode) / std) ** 2 if is_free else 0.0
+                for x, mode, std, is_free in zip(point, DEFAULT_START, PRIOR_STD, free, strict=True)
+            )
 
         def search(
             statistics: Statistics, batch: ScoringBatch, start: SearchPoint, steps: Sequence[SearchPoint]
         ) -> SelectedModel[Dirichlet]:
             def loss(point: SearchPoint) -> float:
-                likelihood, s2 = model_at(point)
-                if alpha is None and not LOG2_NOISE_RANGE[0] <= point[1] <= LOG2_NOISE_RANGE[1]:
-                    return math.inf
-                if variance is None and abs(point[0]) > MAX_LOG10_VARIANCE:
+                if any(
+                    is_free and not low <= x <= high
+                    for x, (low, high), is_free in zip(point, bounds, free, strict=True)
+                ):
                     return math.inf
                 if len(batch.features) == 0:
-                    return -float(likelihood.bound(statistics, s2)) / max(float(statistics.count.sum()), 1.0)
-                return cautious_loss(likelihood.leave_one_out_logs(statistics, s2, batch, draws, processes))
+                    return penalty(point)
+                likelihood, s2 = model_at(point)
+                logs = likelihood.leave_one_out_logs(statistics, s2, batch, draws, processes, rows)
+                return cautious_loss(logs) + penalty(point) / len(logs)
 
             moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
-            best, value = pattern_search(loss, start, moves if any(free) else [])
+            best, value = pattern_search(loss, start, moves if any(free) else [], diagonals=False)
             return SelectedModel(*model_at(best), value, best)
 
-        if batch.features.shape[1] > 2 * SEARCH_DIRECTIONS:
+        if rows is None and batch.features.shape[1] > 2 * SEARCH_DIRECTIONS:
             basis = statistics.principal(SEARCH_DIRECTIONS)
             start = search(statistics.along(basis), batch.along(basis), start, steps).at
             steps = [(0.0, step[1]) for step in steps if step[1]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood, Draws
-from gcgp.inference.posterior import LOG_2PI, NormalEquations
+from gcgp.inference.posterior import LOG_2PI, NormalEquations, left_out
 from gcgp.inference.search import ScoringBatch, SelectedModel
 from gcgp.inference.shapes import Latent, Observed, PerSignal, Scalar
 from gcgp.inference.statistics import Statistics
@@ -27,7 +26,7 @@ class Gaussian(ClosedFormLikelihood):
     """Targets t = f + ε with noise ε ~ N(0, `noise`).
 
     Args:
-        noise: Variance of the noise. `"auto"`: selected by the collapsed bound.
+        noise: Variance of the noise. `"auto"`: selected by the leave-one-out density.
 
     >>> mean = torch.zeros(1, 1, dtype=torch.float64)
     >>> Gaussian(0.5).predictive_log(mean, 0.5 + mean, mean[:, 0]).numpy().round(4)
@@ -66,14 +65,14 @@ class Gaussian(ClosedFormLikelihood):
         total = variance[:, 0] + self._noise
         return -0.5 * (LOG_2PI + total.log() + (targets - mean[:, 0]).square() / total)
 
+    @torch.no_grad()
     def select(
         self, statistics: Statistics, batch: ScoringBatch, *, variance: float | None = None, **_: Any
     ) -> SelectedModel[Gaussian]:
-        """The noise and variance with the largest collapsed bound.
+        """The noise and variance with the largest leave-one-out density of the targets of the batch.
 
-        In the eigenbasis of ΦᵀΦ a bound costs O(M), and the best noise for a given ratio of variance to noise
-        has a closed form, so one search over that ratio is enough. Of the batch only the mean of its prior
-        variances is used, as the unit of the ratio; other arguments are ignored.
+        In the eigenbasis of ΦᵀΦ a score costs O(nM), and the best noise for a given ratio of variance to
+        noise has a closed form, so one search over that ratio is enough. Other arguments are ignored.
         """
         size, noise = float(batch.diagonal.mean()), None if isinstance(self.noise, str) else float(self.noise)
         if not size > 0:
@@ -81,28 +80,38 @@ class Gaussian(ClosedFormLikelihood):
                 "the prior variance of all signals is 0: the kernel, or the weights of its patches, are 0 at "
                 "the training signals"
             )
+        assert batch.targets is not None
         eigenvalues, basis = torch.linalg.eigh(statistics.gram.sum(dim=0))
         eigenvalues = eigenvalues.clamp_min(0.0)
-        projected = (statistics.cross.sum(dim=0) @ basis).square()
-        squares, residual = float(statistics.squares.sum()), max(0.0, float(statistics.residual.sum()))
-        count = float(statistics.count.sum())
-        min_noise = MIN_NOISE_SHARE * squares / count or 1e-12
+        cross, rows = statistics.cross.sum(dim=0) @ basis, batch.features @ basis
+        targets, residual = batch.targets, batch.residual.clamp_min(0.0)
+        mean_square = float(statistics.squares.sum() / statistics.count.sum())
+        min_noise = MIN_NOISE_SHARE * mean_square or 1e-12
+
+        def left_out_at(ratio: float) -> tuple[PerSignal, PerSignal]:
+            """Squared leave-one-out errors, and variances of the targets relative to the noise."""
+            shrunk = ratio / (1 + ratio * eigenvalues)
+            mean, spread = left_out(
+                rows @ (shrunk * cross), rows.square() @ shrunk, targets, torch.ones_like(targets)
+            )
+            return (targets - mean).square(), 1 + spread + ratio * residual
 
         def model_at(log_ratio: float) -> tuple[float, float]:
             ratio = 10**log_ratio / size
             if variance is not None:
                 return variance / ratio if noise is None else noise, variance
-            unexplained = squares - ratio * float((projected / (1 + ratio * eigenvalues)).sum())
-            best = max(unexplained / count, min_noise) if noise is None else noise
+            if noise is None:
+                squares, spread = left_out_at(ratio)
+                best = max(float((squares / spread).mean()), min_noise)
+            else:
+                best = noise
             return best, ratio * best
 
         def loss(log_ratio: float) -> float:
             sigma2, s2 = model_at(log_ratio)
-            ratio = s2 / sigma2
-            shrunk = 1 + ratio * eigenvalues
-            fit = (squares - ratio * float((projected / shrunk).sum())) / sigma2
-            log_determinant = float(shrunk.log().sum()) + count * (LOG_2PI + math.log(sigma2))
-            return 0.5 * (log_determinant + fit + ratio * residual) / count
+            squares, spread = left_out_at(s2 / sigma2)
+            variances = sigma2 * spread
+            return float(0.5 * (LOG_2PI + variances.log() + squares / variances).mean())
 
         coarse = min(LOG10_VARIANCE_RATIOS, key=loss)
         fine = minimize_scalar(loss, bounds=(coarse - 0.5, coarse + 0.5), method="bounded")

@@ -1,0 +1,104 @@
+"""Configurations: the structure of a model, and which structures are compared on which kind of domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gpytorch.kernels import Kernel
+
+from gcgp.domain import Signals
+from gcgp.domain.base import chart_kind
+from gcgp.selection.options import ModelOptions
+from gcgp.selection.weightings import candidate_weightings, resolve_weightings
+from gcgp.weighting import Weighting
+
+MIN_CHANNEL_RATIO = 1.5
+"""Channels are scaled only if the spread of one is this many times that of another."""
+CANDIDATE_KERNELS = {"fast": ("rbf", "matern12"), "thorough": ("rbf", "matern12", "matern32", "matern52")}
+
+Choices = Mapping[str, Sequence[Mapping[str, Any]]]
+"""For each choice by name, changes of fields of a configuration."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All choices that define the terms of a model but lengthscales and inducing patches."""
+
+    weightings: tuple[Weighting, ...]
+    chart: str
+    bin_counts: bool
+    position: bool
+    area_weighted: bool
+    scale_channels: bool
+    kernel: str | Kernel
+    aggregate: str
+
+    def describe(self) -> dict[str, str]:
+        """The choices as text, by name."""
+        names = {
+            "weighting": " + ".join(map(repr, self.weightings)),
+            "chart": self.chart,
+            "kernel": self.kernel if isinstance(self.kernel, str) else type(self.kernel).__name__,
+            "aggregate": self.aggregate,
+        }
+        flags = ("position", "bin_counts", "scale_channels")
+        return names | {name: "yes" if getattr(self, name) else "no" for name in flags}
+
+
+def default_configuration(options: ModelOptions, signals: Signals) -> Configuration:
+    """What is used without a search: defaults that suit the domains for what the user left open."""
+    domains, patch = signals.domains, options.patch
+    tunable = isinstance(options.kernel.kind, str)
+    has_positions, has_areas = domains.position_dimensions > 0, domains.measure is not None
+    return Configuration(
+        tuple(resolve_weightings(options.weighting, domains)),
+        chart_kind(domains, options.chart),  # the same for all signals to predict
+        _resolved(patch.bin_counts, not has_positions and not has_areas and tunable),
+        _resolved(patch.position, has_positions and tunable),
+        _resolved(patch.area_weighted, has_areas),
+        _resolved(patch.scale_channels, False),
+        "rbf" if options.kernel.kind == "auto" else options.kernel.kind,
+        "mean" if options.aggregate.kind == "auto" else options.aggregate.kind,
+    )
+
+
+def alternatives(options: ModelOptions, signals: Signals) -> Choices:
+    """For each choice that the user left open, the changes of a configuration that are compared.
+
+    The order is that of the search. `position` is not among them: it is compared with the lengthscales.
+    """
+    domains, search = signals.domains, options.search
+    if search is None:
+        return {}
+    result: dict[str, list[dict[str, Any]]] = {}
+    tunable = isinstance(options.kernel.kind, str)
+    if options.patch.scale_channels == "auto" and tunable and _spreads_differ(signals):
+        result["scale_channels"] = [{"scale_channels": flag} for flag in (False, True)]
+    if options.aggregate.kind == "auto" and np.ptp(signals.vertex_counts) > 0:
+        result["aggregate"] = [{"aggregate": kind} for kind in ("mean", "sum")]
+    if isinstance(options.weighting, str) and options.weighting == "auto":
+        kinds = domains.chart_kinds if options.chart == "auto" else (chart_kind(domains, options.chart),)
+        result["weighting"] = [
+            {"weightings": weightings, "chart": kind}
+            for kind in kinds
+            for weightings in candidate_weightings(domains, kind, search)
+        ]
+    # On images an RBF kernel is rarely far from the best, and Matérn kernels take several times as long.
+    if options.kernel.kind == "auto" and (search == "thorough" or not domains.one_chart):
+        result["kernel"] = [{"kernel": kind} for kind in CANDIDATE_KERNELS[search]]
+    if options.patch.bin_counts == "auto" and tunable and not domains.one_chart:
+        result["bin_counts"] = [{"bin_counts": flag} for flag in (False, True)]
+    return result
+
+
+def _spreads_differ(signals: Signals) -> bool:
+    spread = signals.values.std(axis=0, dtype=np.float64)
+    spread = spread[spread > 0]
+    return len(spread) > 1 and float(spread.max()) > MIN_CHANNEL_RATIO * float(spread.min())
+
+
+def _resolved(option: Any, default: bool) -> bool:
+    return default if isinstance(option, str) else bool(option)

@@ -1,0 +1,240 @@
+"""Search for the structure of a model: weighting, chart, kernel, aggregation and the contents of patches.
+
+Choices that the user left open are compared by leave-one-out likelihood. All are compared on few signals,
+with few patches and inducing patches; the best of them on more, so that poor candidates stay cheap
+(successive halving).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gcgp.inference.context import FitContext
+from gcgp.inference.search import DEFAULT_START, SearchPoint
+from gcgp.inference.training_set import TrainingSet
+from gcgp.selection.configurations import Choices, Configuration, alternatives, default_configuration
+from gcgp.selection.lengthscales import FIRST_OCTAVES, Candidate, search_lengthscales
+from gcgp.selection.options import ModelOptions
+from gcgp.selection.term_specs import MAX_TRIAL_PATCHES, build_term_specs, constant_variance
+from gcgp.selection.trial import Trial
+
+MIN_GAIN_OF_CHANGE = 0.003
+"""A choice is changed for this gain (nats per signal), not for noise."""
+SMALL_GRAPH_VERTICES = 15_000
+"""Signals with few vertices are cheap: the first rungs have as many of them, but not more than 600."""
+SWEEPS = 2
+"""Rounds over all choices: the best weighting may depend on the aggregation, for example."""
+MIN_TOTAL_GAIN_OF_CHANGE = 2.0
+"""The gain of all scored signals together must exceed this, which matters if they are few."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """The effort per candidate at one stage of the search."""
+
+    signals: int
+    patches: int
+    """Per signal."""
+    inducing: int
+    steps: SearchPoint
+    """Octaves between lengthscales that are compared."""
+    kept: int
+    """Candidates that go on to the next rung."""
+
+
+LAST_RUNG = Rung(1_000, MAX_TRIAL_PATCHES, 300, (0.5, 1.0), 1)
+RUNGS = {
+    None: (LAST_RUNG,),
+    "fast": (
+        Rung(300, 60, 120, (1.0, 1.0), 4),
+        Rung(600, 100, 200, (0.5, 1.0), 2),
+        Rung(1_000, 150, 300, (0.5, 0.5), 1),
+    ),
+    "thorough": (
+        Rung(500, 120, 200, (1.0, 1.0), 8),
+        Rung(1_000, 200, 300, (0.5, 1.0), 3),
+        LAST_RUNG,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A configuration with its best lengthscales on one rung."""
+
+    configuration: Configuration
+    candidate: Candidate
+    trial: Trial
+    rung: int
+    seconds: float
+
+
+@dataclass
+class SearchTable:
+    """All configurations that were compared, in the order of the search; `search_` of a fitted estimator.
+
+    `str` gives a table, `to_pandas` a `DataFrame`. The loss is the leave-one-out loss in nats per signal on
+    the signals of the rung: only losses of one rung are comparable.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_pandas(self) -> Any:
+        """The rows as a `pandas.DataFrame`."""
+        import pandas
+
+        return pandas.DataFrame(self.rows)
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return "nothing was searched"
+        names = list(self.rows[0])
+        text = [names, *([_text(row[name]) for name in names] for row in self.rows)]
+        widths = [max(len(line[i]) for line in text) for i in range(len(names))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in text
+        )
+
+
+def _better(current: Evaluation, other: Evaluation) -> Evaluation:
+    """The other evaluation if its gain exceeds noise, otherwise the current one."""
+    scored = current.candidate.specs[0].scored
+    margin = max(MIN_GAIN_OF_CHANGE, MIN_TOTAL_GAIN_OF_CHANGE / scored)
+    return other if other.candidate.loss < current.candidate.loss - margin else current
+
+
+def _ranked(evaluated: Sequence[Evaluation], best: Evaluation) -> list[Evaluation]:
+    """The best evaluation, then the default, then the others by their loss."""
+    rest = sorted(evaluated[1:], key=lambda evaluation: evaluation.candidate.loss)
+    first = [best] if best is evaluated[0] else [best, evaluated[0]]
+    return [*first, *(evaluation for evaluation in rest if evaluation is not best)]
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@dataclass
+class ModelSearch:
+    """The search on the trial signals of a fit."""
+
+    data: TrainingSet
+    """The trial signals, all of them in every process."""
+    trial_template: Trial
+    options: ModelOptions
+    scored: int
+    vertex_weights: Float[Tensor, "vertices"] | None
+    context: FitContext
+    table: SearchTable = field(default_factory=SearchTable)
+
+    def run(self) -> Evaluation:
+        """The best configuration, with its lengthscales, on the last rung."""
+        rungs = RUNGS[self.options.search]
+        default = default_configuration(self.options, self.data.signals)
+        open_choices = alternatives(self.options, self.data.signals)
+        if not open_choices:
+            return self._evaluate(default, len(rungs) - 1, rungs[-1])
+        evaluated, best = self._sweep(default, open_choices, rungs[0])
+        for number, rung in enumerate(rungs[1:], 1):
+            ranked = _ranked(evaluated, best)
+            evaluated = [
+                self._evaluate(
+                    previous.configuration, number, rung, previous.candidate.start, previous.candidate.at
+                )
+                for previous in ranked[: rungs[number - 1].kept]
+            ]
+            best = reduce(_better, evaluated)
+        return best
+
+    def _sweep(
+        self, default: Configuration, open_choices: Choices, rung: Rung
+    ) -> tuple[list[Evaluation], Evaluation]:
+        """Change one choice at a time as long as that helps, twice over; all evaluations and the best."""
+        best = self._evaluate(default, 0, rung)
+        evaluated = {str(default.describe()): best}
+        for _ in range(SWEEPS):
+            for changes in open_choices.values():
+                base = best
+                for change in changes:
+                    configuration = replace(base.configuration, **change, position=default.position)
+                    key = str(configuration.describe())
+                    if key not in evaluated:
+                        evaluated[key] = self._evaluate(configuration, 0, rung, base.candidate.start)
+                        best = _better(best, evaluated[key])
+        return list(evaluated.values()), best
+
+    def _evaluate(
+        self,
+        configuration: Configuration,
+        number: int,
+        rung: Rung,
+        start: SearchPoint = DEFAULT_START,
+        first: SearchPoint = FIRST_OCTAVES,
+    ) -> Evaluation:
+        """Search the lengthscales of a configuration on a rung and record the result."""
+        began = time.perf_counter()
+        vertices = max(float(self.data.signals.vertex_counts.mean()), 1.0)
+        rows, scored = self._rows(max(rung.signals, int(min(SMALL_GRAPH_VERTICES / vertices, 600))))
+        data = self.data if len(rows) == len(self.data.signals) else self.data.gathered(rows)
+        specs = build_term_specs(
+            configuration, data.signals, scored, self.options, self.vertex_weights, self.context, rung.patches
+        )
+        constant = constant_variance(specs, data.signals) if self.options.method.constant_term else 0.0
+        trial = replace(
+            self.trial_template,
+            data=data,
+            n_inducing=min(self.trial_template.n_inducing, rung.inducing),
+            constant=constant,
+        )
+        position: Any = self.options.patch.position
+        if number > 0 and position == "auto":
+            position = configuration.position  # as decided on the rung before
+        candidate = search_lengthscales(
+            trial,
+            specs,
+            self.options.kernel.lengthscale,
+            position,
+            self.context.rng,
+            first=first,
+            steps=rung.steps,
+            start=start,
+            compared=self.options.search is not None,
+        )
+        configuration = replace(configuration, position="position" in candidate.specs[0].columns)
+        evaluation = Evaluation(configuration, candidate, trial, number, time.perf_counter() - began)
+        if self.options.search is not None:
+            self._record(evaluation, len(rows))
+        return evaluation
+
+    def _rows(self, signals: int) -> tuple[Int[np.ndarray, "n"], int]:
+        """The trial signals of a rung, those that are scored first, and how many these are."""
+        total = len(self.data.signals)
+        if signals >= total:
+            return np.arange(total), self.scored
+        scored = max(1, round(self.scored * signals / total))
+        rest = np.arange(self.scored, total) if self.scored < total else np.arange(scored, total)
+        return np.concatenate([np.arange(scored), rest[: signals - scored]]), scored
+
+    def _record(self, evaluation: Evaluation, signals: int) -> None:
+        candidate = evaluation.candidate
+        description = evaluation.configuration.describe()
+        description["position"] = "yes" if "position" in candidate.specs[0].columns else "no"
+        self.table.rows.append(
+            {
+                "rung": evaluation.rung,
+                "signals": signals,
+                **description,
+                "lengthscale": float(2 ** candidate.at[0]),
+                "loss": float(candidate.loss),
+                "seconds": evaluation.seconds,
+            }
+        )
