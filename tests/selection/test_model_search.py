@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gcgp import GCGPClassifier, GCGPRegressor, Patch, Radial, Signals
+from gcgp import GCGPClassifier, GCGPRegressor, Learn, Patch, Radial, Signals
 from gcgp.selection.base_rate import SelectionWarning
 
 
@@ -97,3 +97,18 @@ def test_few_signals_per_class_are_a_warning():
     with pytest.warns(SelectionWarning, match="a class has 2 training signals"):
         model = GCGPClassifier(n_inducing=10).fit(images, [0, 1, 0, 1])
     assert model.score(images, [0, 1, 0, 1]) == 1.0
+
+
+def test_many_small_graphs_are_searched_and_learned():
+    """There are more trial signals than usual, so that they have enough patches for all inducing patches."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(1_300) % 2
+    signals = Signals.from_graphs(rng.normal(labels[:, None], 0.5, (1_300, 2)), [[[0, 1]]] * 1_300)
+    options = {
+        "search": "fast",
+        "kernel": "rbf",
+        "n_inducing": 700,
+        "learn": Learn("lengthscale", max_iter=2),
+    }
+    model = GCGPClassifier(Radial([0.0]), **options).fit(signals, labels)
+    assert model.score(signals, labels) > 0.9

@@ -50,13 +50,14 @@ class Rung:
     """Candidates that go on to the next rung."""
 
 
-LAST_RUNG = Rung(1_000, MAX_TRIAL_PATCHES, 300, (0.5, 1.0), 1)
+ALL_SIGNALS = 10**9
+LAST_RUNG = Rung(ALL_SIGNALS, MAX_TRIAL_PATCHES, 300, (0.5, 1.0), 1)
 RUNGS = {
     None: (LAST_RUNG,),
     "fast": (
         Rung(300, 60, 120, (1.0, 1.0), 4),
         Rung(600, 100, 200, (0.5, 1.0), 2),
-        Rung(1_000, 150, 300, (0.5, 0.5), 1),
+        Rung(ALL_SIGNALS, 150, 300, (0.5, 0.5), 1),
     ),
     "thorough": (
         Rung(500, 120, 200, (1.0, 1.0), 8),
