@@ -32,6 +32,7 @@ from .mesh.mesh import Mesh as Mesh
 from .plot import plot_evidence as plot_evidence
 from .plot import plot_learning as plot_learning
 from .plot import plot_mesh_evidence as plot_mesh_evidence
+from .selection.base_rate import SelectionWarning as SelectionWarning
 from .selection.options import Aggregate as Aggregate
 from .selection.options import Learn as Learn
 from .selection.options import Patch as Patch

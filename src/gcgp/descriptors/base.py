@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -33,6 +34,7 @@ class SpectralDescriptor(  # type: ignore[call-arg]
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     BaseEstimator,
+    ABC,
     auto_wrap_output_keys=None,  # signals cannot become a data frame
 ):
     """A transformer from a list of meshes to signals whose values follow from the spectrum of each mesh.
@@ -79,9 +81,9 @@ class SpectralDescriptor(  # type: ignore[call-arg]
     def _learn(self, spectra: Sequence[Spectrum]) -> None:
         """Set the fitted attributes of the subclass."""
 
+    @abstractmethod
     def _values(self, spectrum: Spectrum) -> Float[np.ndarray, "V channels"]:
         """The values of a mesh before standardization."""
-        raise NotImplementedError
 
     def fit(self, X: Any, y: Any = None) -> SpectralDescriptor:
         """Learn from the spectra of a list of meshes."""

@@ -203,8 +203,8 @@ class ConvolutionalGP(BaseEstimator):
         tags.input_tags.three_d_array = True
         return tags
 
-    def _resolve_options(self) -> tuple[ModelOptions, Runtime]:
-        """All constructor arguments, validated."""
+    def _resolve_options(self, count: int = 0) -> tuple[ModelOptions, Runtime]:
+        """All constructor arguments, validated; `n_inducing="auto"` depends on the number of signals."""
         runtime, learn = resolve_runtime(self.runtime), resolve_learn(self.learn)
         method = resolve_inference(self.inference)
         check_choice("inducing", self.inducing, INDUCING_METHODS)
@@ -218,7 +218,7 @@ class ConvolutionalGP(BaseEstimator):
             resolve_patch(self.patch),
             resolve_kernel(self.kernel),
             resolve_aggregate(self.aggregate),
-            0 if self.n_inducing == "auto" else int(self.n_inducing),
+            default_inducing(count, self.search) if self.n_inducing == "auto" else int(self.n_inducing),
             self.inducing,
             resolve_likelihood(self.likelihood, method, self.task),
             method,
@@ -268,9 +268,7 @@ class ConvolutionalGP(BaseEstimator):
         `group` is the class of each signal, or 0 in regression. Signals are those of this process, group and
         targets those of all processes.
         """
-        options, runtime = self._resolve_options()
-        if self.n_inducing == "auto":
-            options = replace(options, n_inducing=default_inducing(len(group), options.search))
+        options, runtime = self._resolve_options(len(group))
         weights = options.aggregate.vertex_weights
         if weights is not None and len(signals.domains) > 1:
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))

@@ -1,4 +1,4 @@
-"""The sequence of a fit: data → term specifications → selection → learning → inducing patches → inference."""
+"""The sequence of a fit: data → model search → learning → inducing patches → inference."""
 
 from __future__ import annotations
 

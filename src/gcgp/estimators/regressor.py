@@ -19,7 +19,7 @@ from gcgp.estimators.value_range import check_targets
 class GCGPRegressor(RegressorMixin, ConvolutionalGP):
     """Graph convolutional GP regressor with Gaussian noise, in closed form.
 
-    What is left at `"auto"` is chosen by the collapsed bound on the training data. Targets are centered;
+    What is left at `"auto"` is chosen by the leave-one-out density of training targets. Targets are centered;
     their mean is `intercept_`. The arguments are those of `GCGPClassifier`, with the likelihood
     `Gaussian(noise="auto")` and without `inference="refined"`.
 

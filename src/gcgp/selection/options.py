@@ -206,7 +206,7 @@ class ModelOptions:
 
 
 def default_inducing(count: int, search: str | None) -> int:
-    """Number of inducing patches per scale for so many training signals; with a search it grows with them."""
+    """Default number of inducing patches per scale; with a search it grows with the number of signals."""
     if search is None:
         return MIN_DEFAULT_INDUCING
     return min(max(MIN_DEFAULT_INDUCING, round(1.5 * count)), MAX_DEFAULT_INDUCING)

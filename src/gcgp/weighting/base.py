@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
@@ -24,7 +25,7 @@ BinWeights: TypeAlias = Float[Tensor, "pairs bins"]
 Factors: TypeAlias = tuple[Float[Tensor, "pairs K"], Float[Tensor, "pairs J"]]
 
 
-class Weighting(gpytorch.Module):
+class Weighting(gpytorch.Module, ABC):
     """A family of soft bins u_b(v, v') over the local coordinates of a neighbor.
 
     A new family names the `coordinates` it reads, defines `bins`, `reach` and `forward`, and stores each
@@ -57,23 +58,23 @@ class Weighting(gpytorch.Module):
         cls.argument_types = {**super(cls, cls).argument_types, **cls.argument_types}
 
     @property
+    @abstractmethod
     def bins(self) -> int:
         """Number of bins."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def reach(self) -> float:
         """The distance ρ beyond which neighbors are ignored."""
-        raise NotImplementedError
 
     @property
     def rotations(self) -> Int[Tensor, "J bins"] | None:
         """For each rotation by s directions, the bin in the place of each bin; None: no directions."""
         return None
 
+    @abstractmethod
     def forward(self, *coordinates: Float[Tensor, "pairs ..."]) -> BinWeights:
         """Weight of each pair in each bin, before normalization."""
-        raise NotImplementedError
 
     def factors(self, *coordinates: Float[Tensor, "pairs ..."]) -> Factors | None:
         """Two factors whose product is the weight of bin k·J + j, or None if the weights do not factorize.

@@ -140,25 +140,19 @@ class ClosedFormLikelihood(Likelihood):
         """
         latents, observed = self.latents(statistics), batch.observations(self.task)
         targets, noise = self.site_targets(observed, latents)
-        if rows is None:
-            moments = self._moments_of_sums(statistics, variance, batch, processes)
-        else:
-            moments = self.moments_of_rows(rows, float(variance))
+        moments = self._moments(statistics, variance, batch, processes, rows)
         mean, spread = left_out(*moments, targets / noise, 1 / noise)
         spread = spread + variance * batch.residual.clamp_min(0.0)[:, None]
         draws = normal_draws(latents, SELECTION_DRAWS) if draws is None else draws
         return self.predictive_log(mean, spread, observed, draws)
 
-    def moments_of_rows(self, rows: ClassRows, variance: float) -> tuple[Latent, Latent]:
-        """Posterior mean and explained variance at the scored signals, from the features of all signals."""
-        raise NotImplementedError(f"{type(self).__name__} has no classes")
-
-    def _moments_of_sums(
+    def _moments(
         self,
         statistics: Statistics,
         variance: float | Tensor,
         batch: ScoringBatch,
         processes: ProcessGroup,
+        rows: ClassRows | None,
     ) -> tuple[Latent, Latent]:
         """Posterior mean and explained variance at the signals of the batch, from sums over all signals."""
         equations, latents = self.normal_equations(statistics), self.latents(statistics)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gcgp._runtime.processes import SINGLE_PROCESS, ProcessGroup
 from gcgp.inference.class_rows import ClassRows
@@ -124,11 +125,20 @@ class Dirichlet(ClosedFormLikelihood):
 
         return of_class
 
-    def moments_of_rows(self, rows: ClassRows, variance: float) -> tuple[Latent, Latent]:
-        """Posterior mean and explained variance at the scored signals, from the features of all signals."""
+    def _moments(
+        self,
+        statistics: Statistics,
+        variance: float | Tensor,
+        batch: ScoringBatch,
+        processes: ProcessGroup,
+        rows: ClassRows | None,
+    ) -> tuple[Latent, Latent]:
+        """See `ClosedFormLikelihood`; from the features of all signals if these are given."""
+        if rows is None:
+            return super()._moments(statistics, variance, batch, processes, rows)
         (t1, n1), (t0, n0) = self.level(True), self.level(False)
         offset = self.offset(len(rows.members))
-        return rows.moments(variance, (t1 - offset, t0 - offset), (n1, n0))
+        return rows.moments(float(variance), (t1 - offset, t0 - offset), (n1, n0))
 
     @torch.no_grad()
     def select(
