@@ -7,15 +7,14 @@ size N_c. With few signals per class this is much faster than a Cholesky factor 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gcgp.inference.cholesky import stable_cholesky
-from gcgp.inference.posterior import map_latents
+from gcgp.inference.posterior import map_latents, precision_factor
 from gcgp.inference.shapes import Latent, Rows, Scalar
 from gcgp.inference.statistics import gram
 
@@ -27,12 +26,12 @@ MAX_EIGENBASIS = 2_000
 
 @dataclass(frozen=True)
 class ClassRows:
-    """Features of all training signals in the eigenbasis of their Gram matrix, and their classes."""
+    """Features of all training signals in the eigenbasis of their Gram matrix, sorted by class."""
 
     eigenvalues: Float[Tensor, "r"]
     rows: Float[Tensor, "N r"]
-    members: Sequence[Int[Tensor, "_"]]
-    """For each class, the rows of its signals."""
+    offsets: Int[Tensor, "C_plus_1"]
+    """Class c has the rows `offsets[c]` to `offsets[c + 1]`."""
     scored: Int[Tensor, "scored"]
     """Rows of the signals whose moments are computed."""
 
@@ -40,7 +39,9 @@ class ClassRows:
     def build(
         cls, features: Rows, labels: Int[Tensor, "n"], classes: int, scored: Int[Tensor, "scored"]
     ) -> ClassRows:
-        """From the features and classes of all training signals."""
+        """From the features and classes of all training signals, some of which are scored."""
+        order = torch.argsort(labels, stable=True)
+        features, scored = features[order], torch.argsort(order)[scored]
         if len(features) < features.shape[1]:
             eigenvalues, vectors = torch.linalg.eigh(gram(features.T.contiguous()))
             rows = vectors * eigenvalues.clamp_min(0.0).sqrt()
@@ -48,8 +49,8 @@ class ClassRows:
             eigenvalues, vectors = torch.linalg.eigh(gram(features))
             rows = features @ vectors
         kept = eigenvalues > NEGLIGIBLE_EIGENVALUE * eigenvalues[-1].clamp_min(0.0)
-        members = [torch.nonzero(labels == c)[:, 0] for c in range(classes)]
-        return cls(eigenvalues[kept], rows[:, kept].contiguous(), members, scored)
+        offsets = torch.nn.functional.pad(torch.bincount(labels, minlength=classes).cumsum(0), (1, 0))
+        return cls(eigenvalues[kept], rows[:, kept].contiguous(), offsets, scored)
 
     @staticmethod
     def worthwhile(count: Float[Tensor, "C"], size: int, scored: int) -> bool:
@@ -59,6 +60,11 @@ class ClassRows:
         by_rows = total * scored * rank + squares * (rank + scored) + float(count.pow(3).sum()) / 3
         by_sums = len(count) * rank**2 * (rank / 3 + scored)
         return len(count) > 1 and rank <= MAX_EIGENBASIS and by_rows < by_sums
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.offsets) - 1
 
     def moments(
         self, variance: float, targets: tuple[Scalar, Scalar], noise: tuple[Scalar, Scalar]
@@ -71,17 +77,20 @@ class ClassRows:
         root = (1 + variance * self.eigenvalues / n0).rsqrt()
         weighted = self.rows * root
         at = weighted[self.scored]
-        shared, total = at.square().sum(dim=1), self.rows.sum(dim=0)
+        covariances, shared = weighted @ at.T, at.square().sum(dim=1)
+        members = [slice(a, b) for a, b in pairwise(self.offsets.tolist())]
+        sums = torch.stack([weighted[rows].sum(dim=0) for rows in members])
+        cross = t0 / n0 * sums.sum(dim=0) + (t1 / n1 - t0 / n0) * sums
 
-        def of_class(members: Int[Tensor, "_"]) -> tuple[Tensor, Tensor]:
-            own = weighted[members]
-            inner = gram(own.T.contiguous())
+        def of_class(label: int) -> tuple[Tensor, Tensor]:
+            rows = members[label]
+            inner = gram(weighted[rows].T)
             inner.diagonal().add_(1 / (variance * (1 / n1 - 1 / n0)))
-            factor = stable_cholesky(inner, 0.0, "the covariance of a class", "features are not finite")
-            half = torch.linalg.solve_triangular(factor, own @ at.T, upper=False)
-            cross = root * (t0 / n0 * total + (t1 / n1 - t0 / n0) * self.rows[members].sum(dim=0))
-            correction = torch.linalg.solve_triangular(factor, (own @ cross)[:, None], upper=False)[:, 0]
-            return at @ cross - correction @ half, shared - half.square().sum(dim=0)
+            factor = precision_factor(inner)
+            columns = torch.cat([covariances[rows], (weighted[rows] @ cross[label])[:, None]], dim=1)
+            half = torch.linalg.solve_triangular(factor, columns, upper=False)
+            return half[:, -1] @ half[:, :-1], half[:, :-1].square().sum(dim=0)
 
-        means, explained = zip(*map_latents(of_class, self.members), strict=True)
-        return variance * torch.stack(means, dim=1), variance * torch.stack(explained, dim=1)
+        corrections, explained = zip(*map_latents(of_class, range(self.classes)), strict=True)
+        mean = at @ cross.T - torch.stack(corrections, dim=1)
+        return variance * mean, variance * (shared[:, None] - torch.stack(explained, dim=1))

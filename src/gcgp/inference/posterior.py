@@ -136,15 +136,15 @@ class NormalEquations:
     log_noise: Scalar
     """Σ log 2πσ²."""
 
-    def precision(self, variance: float | Tensor) -> Matrix:
-        """I + s²·gram."""
-        precision = variance * self.gram
+    def precision(self, variance: float | Tensor, out: Matrix | None = None) -> Matrix:
+        """I + s²·gram, which is written to `out` if that is given."""
+        precision = variance * self.gram if out is None else torch.mul(self.gram, variance, out=out)
         precision.diagonal().add_(1.0)
         return precision
 
-    def solve(self, variance: float | Tensor) -> tuple[Float[Tensor, "M"], Matrix]:
-        """Posterior weights and the factor of their precision."""
-        root = precision_factor(self.precision(variance))
+    def solve(self, variance: float | Tensor, out: Matrix | None = None) -> tuple[Float[Tensor, "M"], Matrix]:
+        """Posterior weights and the factor of their precision, which is written to `out` if that is given."""
+        root = precision_factor(self.precision(variance, out), out)
         return torch.cholesky_solve(variance * self.cross[:, None], root)[:, 0], root
 
     def moments(self, variance: float | Tensor, features: Rows) -> tuple[PerSignal, PerSignal]:
@@ -162,13 +162,25 @@ class NormalEquations:
         return -0.5 * (self.log_noise + log_determinant + fit + variance * self.residual)
 
 
-def precision_factor(precision: Matrix) -> Matrix:
-    """Lower factor of I + s²·gram, which exists unless s²·gram exceeds the identity by about 1e15."""
-    root, failed = torch.linalg.cholesky_ex(precision)
+def precision_factor(precision: Matrix, out: Matrix | None = None) -> Matrix:
+    """Lower factor of I + s²·gram, which exists unless s²·gram exceeds the identity by about 1e15.
+
+    With `out`, which may be the matrix itself, it is written there, and there are no gradients.
+    """
+    if out is None and (precision.requires_grad and torch.is_grad_enabled()):
+        root, failed = torch.linalg.cholesky_ex(precision)
+        root = root.contiguous()  # the layout of a saved model; LAPACK's is column-major
+    else:
+        root = torch.empty_like(precision) if out is None else out
+        failed = torch.empty((), dtype=torch.int32)
+        # The upper factor in LAPACK's column-major layout is the lower one in ours: nothing is copied.
+        # The symmetric matrix is transposed too, so that it may share its memory with the result.
+        torch.linalg.cholesky_ex(precision.detach().mT, upper=True, out=(root.mT, failed))
     if not failed:
-        return root.contiguous()  # the layout of a saved model; LAPACK's is column-major
+        return root
     cause = "the prior variance of signals is too large compared with the noise"
-    return stable_cholesky(precision, 1e-15, "the precision of the posterior", cause)
+    root = stable_cholesky(precision, 1e-15, "the precision of the posterior", cause)
+    return root if out is None else out.copy_(root)
 
 
 class Solved(torch.autograd.Function):

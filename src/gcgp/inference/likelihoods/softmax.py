@@ -32,8 +32,14 @@ def normal_draws(classes: int, draws: int = PROBABILITY_DRAWS, seed: int = 0) ->
 def expected_softmax(mean: Latent, variance: Latent, draws: Float[Tensor, "draws C"]) -> Latent:
     """E softmax(f) for f ~ N(mean, diag(variance)), with the same draws for all rows."""
     rows = max(1, PROBABILITY_ROWS * PROBABILITY_DRAWS // len(draws))
-    chunks = row_chunks(rows, mean, variance)
-    return torch.cat([torch.softmax(_latent(m, v, draws), dim=-1).mean(dim=1) for m, v in chunks])
+    columns = draws.T.contiguous()[:, None, :]
+    parts = []
+    for m, v in row_chunks(rows, mean, variance):
+        # Classes first: the exponentials of draws side by side are vectorized, those of few classes are not.
+        latent = torch.addcmul(m.T[:, :, None], v.sqrt().T[:, :, None], columns)
+        exponentials = latent.sub_(latent.detach().amax(dim=0)).exp_()
+        parts.append(torch.einsum("cnd,nd->nc", exponentials, 1 / exponentials.sum(dim=0)) / len(draws))
+    return torch.cat(parts)
 
 
 @dataclass(eq=False, repr=False)
