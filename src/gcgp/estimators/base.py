@@ -224,6 +224,7 @@ class ConvolutionalGP(BaseEstimator):
             method,
             learn,
             self.search,
+            self.n_inducing == "auto",
         )
         check_representable("lengthscale", options.kernel.lengthscale, runtime.dtype)
         check_representable("position", options.patch.position, runtime.dtype)

@@ -19,7 +19,7 @@ from gcgp.selection.diagnostics import warn_if_identical
 from gcgp.selection.learning import LearnConfig, check_names, learn_model
 from gcgp.selection.lengthscales import Candidate
 from gcgp.selection.options import LEARNED_BY_DEFAULT, ModelOptions
-from gcgp.selection.search import ModelSearch, SearchTable
+from gcgp.selection.search import ModelSearch, SearchTable, rungs_of
 from gcgp.selection.trial import InducingPatches, Trial
 from gcgp.selection.weightings import resolve_weightings
 from gcgp.weighting import Weighting
@@ -124,7 +124,7 @@ def _inference_problem(
     """Choose inducing patches, and hand everything over to the inference method."""
     specs, lengthscales, rng = candidate.specs, candidate.lengthscales, context.rng
     inducing = learned_inducing or [
-        spec.inducing(scales, options.n_inducing, options.inducing, rng)
+        spec.inducing(scales, options.inducing_per_scale(len(specs)), options.inducing, rng)
         for spec, scales in zip(specs, lengthscales, strict=True)
     ]
     terms = [
@@ -174,7 +174,8 @@ def _trial_size(data: TrainingSet, options: ModelOptions, context: FitContext) -
     weightings = resolve_weightings(options.weighting, signals.domains)
     columns = sum(weighting.bins * (signals.channels + 1) + 3 for weighting in weightings)
     vertices = sum(data.processes.gather(len(signals.values))) / data.count
-    affordable = int(context.memory / (columns * context.dtype.itemsize * vertices * 4))
+    patches = min(vertices, rungs_of(options.search, signals.domains)[-1].patches)
+    affordable = int(context.memory / (columns * context.dtype.itemsize * patches * 4))
     # Signals that are not scored give the inducing patches: with few vertices per signal, more are needed.
     enough = TRIAL_SIGNALS // 2 + int(2 * options.n_inducing / vertices)
     return max(2, min(max(TRIAL_SIGNALS, enough), affordable))

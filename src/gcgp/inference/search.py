@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -86,10 +87,12 @@ def pattern_search(
     steps: Sequence[SearchPoint],
     *,
     diagonals: bool = True,
+    limit: float = math.inf,
 ) -> tuple[SearchPoint, float]:
     """Minimize `loss` from `start` by steps along the axes and, if none of them helps, diagonal ones.
 
-    No point is evaluated twice. A NaN counts as infinite.
+    No point is evaluated twice. A NaN counts as infinite. If the loss at `start` exceeds `limit`, no other
+    point is evaluated.
 
     >>> pattern_search(lambda p: (p[0] - 2) ** 2, (0.0,), [(1.0,), (0.5,)])
     ((2.0,), 0.0)
@@ -103,7 +106,7 @@ def pattern_search(
         return known[point]
 
     best = start
-    for step in steps:
+    for step in steps if value(start) <= limit else ():
         free = [(0, 1, -1) if size else (0,) for size in step]
         directions = sorted(product(*free), key=_axes)[1:]
         if not diagonals:

@@ -53,9 +53,13 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
     domains, patch = signals.domains, options.patch
     tunable = isinstance(options.kernel.kind, str)
     has_positions, has_areas = domains.position_dimensions > 0, domains.measure is not None
+    chart = chart_kind(domains, options.chart)  # the same for all signals to predict
+    weightings = tuple(resolve_weightings(options.weighting, domains))
+    if options.search is not None and _is_auto(options.weighting) and domains.one_chart:
+        weightings = candidate_weightings(domains, chart, options.search)[0]
     return Configuration(
-        tuple(resolve_weightings(options.weighting, domains)),
-        chart_kind(domains, options.chart),  # the same for all signals to predict
+        weightings,
+        chart,
         _resolved(patch.bin_counts, not has_positions and not has_areas and tunable),
         _resolved(patch.position, has_positions and tunable),
         _resolved(patch.area_weighted, has_areas),
@@ -79,7 +83,7 @@ def alternatives(options: ModelOptions, signals: Signals) -> Choices:
         result["scale_channels"] = [{"scale_channels": flag} for flag in (False, True)]
     if options.aggregate.kind == "auto" and np.ptp(signals.vertex_counts) > 0:
         result["aggregate"] = [{"aggregate": kind} for kind in ("mean", "sum")]
-    if isinstance(options.weighting, str) and options.weighting == "auto":
+    if _is_auto(options.weighting):
         kinds = domains.chart_kinds if options.chart == "auto" else (chart_kind(domains, options.chart),)
         result["weighting"] = [
             {"weightings": weightings, "chart": kind}
@@ -98,6 +102,10 @@ def _spreads_differ(signals: Signals) -> bool:
     spread = signals.values.std(axis=0, dtype=np.float64)
     spread = spread[spread > 0]
     return len(spread) > 1 and float(spread.max()) > MIN_CHANNEL_RATIO * float(spread.min())
+
+
+def _is_auto(option: Any) -> bool:
+    return isinstance(option, str) and option == "auto"
 
 
 def _resolved(option: Any, default: bool) -> bool:

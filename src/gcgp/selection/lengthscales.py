@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,9 @@ MIN_GAIN_PER_OCTAVE = 0.01
 """Below the median distance a lengthscale is halved only for this gain (nats per signal), not for noise."""
 MIN_GAIN_OF_POSITION = 0.01
 """Position is kept if it lowers the loss by this much (nats per signal)."""
+
+SEARCHED_ABOVE_BEST = 0.02
+"""Variance and likelihood are searched again for lengthscales that are at most this much worse (nats)."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,16 @@ class LengthscaleSearch:
     ) -> Candidate:
         """The best candidate from the octaves `first`, by moves of `steps`."""
         inducing: InducingPatches | None = None
+        lowest = math.inf
 
         def loss(point: SearchPoint) -> float:
-            nonlocal inducing, start
+            nonlocal inducing, start, lowest
             scales = self.lengthscales(specs, point)
             if inducing is None:
                 inducing = self.trial.inducing(specs, scales, self.rng)
-            result = self.trial.score(specs, scales, inducing, start)
-            start = result.next_start
+            result = self.trial.score(specs, scales, inducing, start, lowest + SEARCHED_ABOVE_BEST)
+            if result.loss < lowest:
+                start, lowest = result.next_start, result.loss
             return result.loss
 
         def penalty(point: SearchPoint) -> float:

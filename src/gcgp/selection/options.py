@@ -185,11 +185,19 @@ class ModelOptions:
     learn: Learn | None
     search: str | None = None
     """How thoroughly the structure of the model is searched."""
+    auto_inducing: bool = False
+    """Whether the number of inducing patches is a default."""
 
     @property
     def variance(self) -> float | None:
         """Variance of the GP; None: to be selected."""
         return None if self.kernel.variance == "auto" else float(self.kernel.variance)
+
+    def inducing_per_scale(self, scales: int) -> int:
+        """Number of inducing patches of each of several scales: fewer, if a search chose their number."""
+        if self.search is None or not self.auto_inducing:
+            return self.n_inducing
+        return min(round(self.n_inducing / scales**0.5), MAX_DEFAULT_INDUCING // scales)
 
     @property
     def trial_inducing_method(self) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gcgp.domain import Domains
 from gcgp.inference.context import FitContext
 from gcgp.inference.search import DEFAULT_START, SearchPoint
 from gcgp.inference.training_set import TrainingSet
@@ -44,6 +45,7 @@ class Rung:
     patches: int
     """Per signal."""
     inducing: int
+    """Per scale; with several scales, this number divided by the square root of their number."""
     steps: SearchPoint
     """Octaves between lengthscales that are compared."""
     kept: int
@@ -65,6 +67,17 @@ RUNGS = {
         LAST_RUNG,
     ),
 }
+IMAGE_RUNGS = {
+    None: (LAST_RUNG,),
+    "fast": (Rung(600, 100, 200, (1.0, 1.0), 2), Rung(600, 300, 600, (0.0, 0.0), 1)),
+    "thorough": RUNGS["thorough"],
+}
+"""Images have few candidates, which differ in how many inducing patches they need."""
+
+
+def rungs_of(search: str | None, domains: Domains) -> tuple[Rung, ...]:
+    """The rungs of a search on this kind of domain."""
+    return (IMAGE_RUNGS if domains.one_chart else RUNGS)[search]
 
 
 @dataclass(frozen=True)
@@ -139,7 +152,7 @@ class ModelSearch:
 
     def run(self) -> Evaluation:
         """The best configuration, with its lengthscales, on the last rung."""
-        rungs = RUNGS[self.options.search]
+        rungs = rungs_of(self.options.search, self.data.signals.domains)
         default = default_configuration(self.options, self.data.signals)
         open_choices = alternatives(self.options, self.data.signals)
         if not open_choices:
@@ -149,7 +162,12 @@ class ModelSearch:
             ranked = _ranked(evaluated, best)
             evaluated = [
                 self._evaluate(
-                    previous.configuration, number, rung, previous.candidate.start, previous.candidate.at
+                    previous.configuration,
+                    number,
+                    rung,
+                    previous.candidate.start,
+                    previous.candidate.at,
+                    decided=True,
                 )
                 for previous in ranked[: rungs[number - 1].kept]
             ]
@@ -161,15 +179,17 @@ class ModelSearch:
     ) -> tuple[list[Evaluation], Evaluation]:
         """Change one choice at a time as long as that helps, twice over; all evaluations and the best."""
         best = self._evaluate(default, 0, rung)
-        evaluated = {str(default.describe()): best}
+        evaluated = {str(best.configuration.describe()): best}
         for _ in range(SWEEPS):
             for changes in open_choices.values():
                 base = best
                 for change in changes:
-                    configuration = replace(base.configuration, **change, position=default.position)
+                    configuration = replace(base.configuration, **change)
                     key = str(configuration.describe())
                     if key not in evaluated:
-                        evaluated[key] = self._evaluate(configuration, 0, rung, base.candidate.start)
+                        evaluated[key] = self._evaluate(
+                            configuration, 0, rung, base.candidate.start, base.candidate.at, decided=True
+                        )
                         best = _better(best, evaluated[key])
         return list(evaluated.values()), best
 
@@ -180,8 +200,13 @@ class ModelSearch:
         rung: Rung,
         start: SearchPoint = DEFAULT_START,
         first: SearchPoint = FIRST_OCTAVES,
+        *,
+        decided: bool = False,
     ) -> Evaluation:
-        """Search the lengthscales of a configuration on a rung and record the result."""
+        """Search the lengthscales of a configuration on a rung and record the result.
+
+        `decided`: whether position counts is not compared again.
+        """
         began = time.perf_counter()
         vertices = max(float(self.data.signals.vertex_counts.mean()), 1.0)
         rows, scored = self._rows(max(rung.signals, int(min(SMALL_GRAPH_VERTICES / vertices, 600))))
@@ -193,12 +218,14 @@ class ModelSearch:
         trial = replace(
             self.trial_template,
             data=data,
-            n_inducing=min(self.trial_template.n_inducing, rung.inducing),
+            n_inducing=min(
+                self.options.inducing_per_scale(len(specs)), round(rung.inducing / len(specs) ** 0.5)
+            ),
             constant=constant,
         )
         position: Any = self.options.patch.position
-        if number > 0 and position == "auto":
-            position = configuration.position  # as decided on the rung before
+        if decided and position == "auto":
+            position = configuration.position
         candidate = search_lengthscales(
             trial,
             specs,

@@ -29,9 +29,12 @@ Lengthscales = dict[str, Any]
 """For each group of columns: a number, or one per column."""
 MAX_INDUCING_CANDIDATES = 20_000
 """Patches among which inducing patches are chosen."""
+CANDIDATES_PER_INDUCING = 40
+"""Fewer candidates suffice for few inducing patches."""
 MAX_TRIAL_PATCHES = 800
 """Per trial signal; fewer with kernels averaged over J rotations, so that trials take no longer."""
 MEDIAN_PAIRS = 4_000
+LATTICE_COEFFICIENTS = (0.7548776662466927, 0.5698402909980532)
 ROUNDING_ULPS = 64
 """Units in the last place by which numbers may differ that would be equal without rounding."""
 IGNORED_MULTIPLE = 1e6
@@ -88,10 +91,14 @@ class TermSpec:
         limit = patch_limit if rotations is None else int(patch_limit / len(rotations) ** 0.5)
 
         def sampled(patches: Patches, first: int) -> Patches:
+            if lattice:
+                run = trial[first : first + len(patches)]
+                return weigher.weighted(patches.select_rows(lattice_vertices(run, limit)), first)
             return weigher.weighted(patches, first).thinned(limit, rng)
 
         # Sampling before patches are computed is cheaper, but repeated patches are not merged then.
         early = trial.domains.costly_charts or (patch_limit < MAX_TRIAL_PATCHES and vertex_weights is None)
+        lattice = early and trial.domains.one_chart
         parts = []
         with torch.no_grad():
             for run, part in convolution.iterate_runs(
@@ -99,7 +106,7 @@ class TermSpec:
             ):
                 weighted = part if early else weigher.weighted(part, run.start)
                 merged = weighted if weighted.population is not None else weighted.distinct()
-                parts.append(merged.thinned(limit, rng))
+                parts.append(merged if lattice else merged.thinned(limit, rng))
                 progress(run.stop - run.start)
         patches = Patches.concatenate(parts)
         if len(patches.values) == 0:
@@ -191,7 +198,7 @@ class TermSpec:
         if first == len(self.trial.values):  # the other signals have no patches at all
             first = 0
         rows = torch.arange(first, len(self.trial.values))
-        limit = max(MAX_INDUCING_CANDIDATES, 4 * count)
+        limit = max(min(MAX_INDUCING_CANDIDATES, CANDIDATES_PER_INDUCING * count), 4 * count)
         scale = self._per_column(lengthscales)
         if len(rows) > limit:
             ordered = rows[rows_by_content(self.trial.values[rows] / scale, rng)]
@@ -319,6 +326,21 @@ def _column_units(
     if units is None:
         return 1.0
     return units.repeat_interleave((bins.stop - bins.start) // len(units)).to(values)
+
+
+def lattice_vertices(signals: Signals, count: int) -> Int[Tensor, "chosen"]:
+    """About `count` vertices of each signal on images, the same ones of all images of one size.
+
+    A random sample of each signal would add noise to its features. The vertices form a quasi-lattice: those
+    for which the fractional part of a combination of the coordinates, with the irrational coefficients of the
+    R2 sequence, is small.
+    """
+    positions = signals.domains.positions
+    assert positions is not None
+    fractions = (positions @ LATTICE_COEFFICIENTS)[signals.domain_rows] % 1.0
+    return torch.from_numpy(
+        np.flatnonzero(fractions < np.repeat(count / signals.vertex_counts, signals.vertex_counts))
+    )
 
 
 def median_distance(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -> float:

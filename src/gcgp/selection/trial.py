@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,8 +62,12 @@ class Trial:
         lengthscales: Sequence[Lengthscales],
         inducing: InducingPatches,
         start: SearchPoint = DEFAULT_START,
+        limit: float = math.inf,
     ) -> TrialResult:
-        """Fit the model in closed form and select variance and likelihood, from `start`."""
+        """Fit the model in closed form and select variance and likelihood, from `start`.
+
+        If the loss at `start` exceeds `limit`, they are not searched.
+        """
         terms = [
             spec.term(scales, patches)
             for spec, scales, patches in zip(specs, lengthscales, inducing, strict=True)
@@ -87,6 +92,7 @@ class Trial:
             steps=COARSE_STEPS,
             processes=self.processes,
             rows=self._rows(chunk, statistics, len(batch.features)),
+            limit=limit,
         )
         self.progress(1)
         return TrialResult(statistics, batch, selected)

@@ -48,15 +48,19 @@ def _weighting(option: Any, domains: Domains) -> Weighting:
 def candidate_weightings(domains: Domains, chart: str, search: str) -> list[tuple[Weighting, ...]]:
     """The weightings that are compared on a kind of domain; each is a tuple of one or more scales.
 
-    Images: polar bins, and squares of 3, 5 and 7 pixels. Other domains with two-dimensional coordinates:
-    polar and radial bins. All others: radial bins up to one, two and three radii, and a sum of three scales.
-    A thorough search adds sums of two squares, and of four scales.
+    Images: squares of 5, 7 and 3 pixels, or a square of 3 pixels and polar bins if no others fit. Other
+    domains with two-dimensional coordinates: polar and radial bins. All others: radial bins up to one, two
+    and three radii, and a sum of three scales. A thorough search adds polar bins and sums of two squares on
+    images, and sums of four scales. The first weighting is the default of a search on images.
     """
     if domains.one_chart and domains.offers("offset"):
-        sides = [side for side in (3, 5, 7) if domains.extent() >= 2 * side]
-        boxes = [(Box(side),) for side in sides]
-        pairs = [(Box(sides[0]), Box(sides[-1]))] if search == "thorough" and len(sides) > 1 else []
-        return [(_weighting("polar", domains),), *boxes, *pairs]
+        sides = [side for side in (5, 7, 3) if domains.extent() >= 2 * side]
+        boxes: list[tuple[Weighting, ...]] = [(Box(side),) for side in sides]
+        if search == "thorough" and len(sides) > 1:
+            boxes.append((Box(min(sides)), Box(max(sides))))
+        # Polar bins need fewer inducing patches, so that trials with few of them are biased towards these.
+        polar = [(_weighting("polar", domains),)] if search == "thorough" or len(sides) < 2 else []
+        return [*boxes, *polar]
     if domains.position_dimensions == 2 and chart == "euclidean":
         return [(_weighting("polar", domains),), (_weighting("radial", domains),)]
     radii, width = domains.default_radii(3)

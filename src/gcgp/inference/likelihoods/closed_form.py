@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -74,10 +75,12 @@ class ClosedFormLikelihood(Likelihood):
         draws: Draws | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
         rows: ClassRows | None = None,
+        limit: float = math.inf,
     ) -> SelectedModel[Any]:
         """Select the parameter if it is `"auto"`, and the variance of the GP if it is None.
 
-        With `rows`, the features of all signals, classification may be much faster.
+        With `rows`, the features of all signals, classification may be much faster. If the loss at `start`
+        exceeds `limit`, there is no search: the result is the start.
         """
 
     @abstractmethod
@@ -103,16 +106,16 @@ class ClosedFormLikelihood(Likelihood):
 
     def solve(self, statistics: Statistics, variance: float | Tensor) -> tuple[Posterior, Scalar]:
         """The posterior of all latent functions, and the collapsed bound."""
-        equations = self.normal_equations(statistics)
+        equations, latents = self.normal_equations(statistics), self.latents(statistics)
+        roots = statistics.gram.new_empty(latents, *statistics.gram.shape[1:])
 
-        def solve_latent(latent: int) -> tuple[Tensor, Tensor, Tensor]:
+        def solve_latent(latent: int) -> tuple[Tensor, Tensor]:
             system = equations(latent)
-            weights, root = system.solve(variance)
-            return weights, root, system.bound(variance, weights, root)
+            weights, root = system.solve(variance, roots[latent])
+            return weights, system.bound(variance, weights, root)
 
-        solved = map_latents(solve_latent, range(self.latents(statistics)))
-        weights, roots, bounds = zip(*solved, strict=True)
-        return Posterior(variance, torch.stack(weights, dim=1), torch.stack(roots)), torch.stack(bounds).sum()
+        weights, bounds = zip(*map_latents(solve_latent, range(latents)), strict=True)
+        return Posterior(variance, torch.stack(weights, dim=1), roots), torch.stack(bounds).sum()
 
     def bound(self, statistics: Statistics, variance: float | Tensor) -> Scalar:
         """The collapsed bound on the log density of all targets; no factor is held longer than needed."""

@@ -137,7 +137,7 @@ class Dirichlet(ClosedFormLikelihood):
         if rows is None:
             return super()._moments(statistics, variance, batch, processes, rows)
         (t1, n1), (t0, n0) = self.level(True), self.level(False)
-        offset = self.offset(len(rows.members))
+        offset = self.offset(rows.classes)
         return rows.moments(float(variance), (t1 - offset, t0 - offset), (n1, n0))
 
     @torch.no_grad()
@@ -152,6 +152,7 @@ class Dirichlet(ClosedFormLikelihood):
         draws: Draws | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
         rows: ClassRows | None = None,
+        limit: float = math.inf,
     ) -> SelectedModel[Dirichlet]:
         """The most probable α_ε and variance, by the leave-one-out probabilities and a prior.
 
@@ -201,7 +202,9 @@ class Dirichlet(ClosedFormLikelihood):
                 return cautious_loss(logs) + penalty(point) / len(logs)
 
             moves = [tuple(s * f for s, f in zip(step, free, strict=True)) for step in steps]
-            best, value = pattern_search(loss, start, moves if any(free) else [], diagonals=False)
+            best, value = pattern_search(
+                loss, start, moves if any(free) else [], diagonals=False, limit=limit
+            )
             return SelectedModel(*model_at(best), value, best)
 
         if rows is None and batch.features.shape[1] > 2 * SEARCH_DIRECTIONS:
