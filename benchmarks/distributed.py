@@ -84,7 +84,11 @@ def one_fit(options: argparse.Namespace) -> None:
     """The work of each process: a small fit that compiles everything, then the timed fit."""
     train, test = load_mnist(options.data)
     weighting = Polar([1, 3, 5], 8)
-    fixed: dict[str, Any] = {"patch": Patch(position=False), "runtime": Runtime("float64")}
+    fixed: dict[str, Any] = {
+        "patch": Patch(position=False),
+        "search": None,
+        "runtime": Runtime("float64"),
+    }
     few = slice(0, 200)
     GCGPClassifier(weighting, n_inducing=20, **fixed).fit(*shard(train.images[few], train.labels[few]))
     some = slice(0, options.images)

@@ -73,12 +73,12 @@ def main() -> None:
 def held_out(problem: Problem, regression: bool, learn: bool | None, seed: int) -> float:
     """Mean log likelihood of the test data."""
     if regression:
-        model = GCGPRegressor(n_inducing=300, learn=learn, random_state=seed)
+        model = GCGPRegressor(n_inducing=300, search=None, learn=learn, random_state=seed)
         model.fit(problem.train, problem.targets)
         mean, std = model.predict(problem.test, return_std=True)
         density = -0.5 * ((problem.truth - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)
         return float(density.mean())
-    classifier = GCGPClassifier(n_inducing=300, learn=learn, random_state=seed)
+    classifier = GCGPClassifier(n_inducing=300, search=None, learn=learn, random_state=seed)
     probabilities = classifier.fit(problem.train, problem.targets).predict_proba(problem.test)
     return -Scores.of(probabilities, np.searchsorted(classifier.classes_, problem.truth)).nll
 

@@ -48,6 +48,7 @@ def main() -> None:
             weighting,
             patch=Patch(position=False, bin_counts=False),
             n_inducing=options.inducing,
+            search=None,
             learn=learn,
             random_state=options.seed,
         ).fit(signals, train.labels[chosen])

@@ -79,6 +79,7 @@ def measure(count: int, limit: str, inducing: int) -> dict[str, Any]:
         Polar([1, 3, 5], BINS // 3),
         patch=Patch(position=False),
         n_inducing=inducing,
+        search=None,
         runtime=Runtime(memory_limit=limit),
     ).fit(signals, labels)
     probabilities = model.predict_proba(signals[: count // 8])

@@ -22,7 +22,9 @@ def main() -> None:
     options = parser.parse_args()
     train, test = load_mnist(options.data)
     start = time.perf_counter()
-    model = GCGPClassifier(Polar([1, 3, 5], 8), patch=Patch(position=False), n_inducing=options.inducing)
+    model = GCGPClassifier(
+        Polar([1, 3, 5], 8), patch=Patch(position=False), n_inducing=options.inducing, search=None
+    )
     model.fit(train.images, train.labels)
     fitted = time.perf_counter()
     scores = Scores.of(model.predict_proba(test.images), test.labels)

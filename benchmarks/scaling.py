@@ -105,6 +105,7 @@ def measure(size: Size, repeats: int) -> dict[str, float]:
             kernel=PatchKernel(lengthscale=0.3, variance=1e3),
             likelihood=Dirichlet(alpha=1e-2),
             patch=Patch(position=False),
+            search=None,
             runtime=Runtime(progress=False),
         )
         start = time.perf_counter()

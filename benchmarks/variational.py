@@ -49,7 +49,7 @@ def main() -> None:
     train, _ = load_mnist(options.data)
     chosen = np.random.default_rng(options.seed).permutation(len(train.labels))[: options.signals]
     signals = superpixels(train.images[chosen], random_state=options.seed)
-    model = GCGPClassifier(n_inducing=options.inducing, random_state=options.seed)
+    model = GCGPClassifier(n_inducing=options.inducing, search=None, random_state=options.seed)
     model.fit(signals, train.labels[chosen])
     labels = torch.from_numpy(np.searchsorted(model.classes_, train.labels[chosen]))
     chunks = list(model.features_.chunks(signals))

@@ -231,7 +231,11 @@ def _digit_graphs(settings: Settings) -> Split:
 def _fit_digits(settings: Settings) -> GCGPClassifier:
     split = _digit_graphs(settings)
     model = GCGPClassifier(
-        Polar(*PAPER_POLAR), patch=SIGNAL_ONLY, n_inducing=settings.inducing or N_INDUCING, learn=True
+        Polar(*PAPER_POLAR),
+        patch=SIGNAL_ONLY,
+        n_inducing=settings.inducing or N_INDUCING,
+        search=None,
+        learn=True,
     )
     return model.fit(split.train, split.labels)
 
@@ -239,7 +243,9 @@ def _fit_digits(settings: Settings) -> GCGPClassifier:
 def _fit_bodies(settings: Settings) -> tuple[Pipeline, Bodies]:
     bodies = articulated_bodies(PERSONS, POSES, settings.vertices or BODY_VERTICES)
     rows = np.flatnonzero(bodies.poses < POSES - 1)
-    model = make_pipeline(GeometryVectors(), GCGPClassifier(n_inducing=settings.inducing or N_INDUCING))
+    model = make_pipeline(
+        GeometryVectors(), GCGPClassifier(n_inducing=settings.inducing or N_INDUCING, search=None)
+    )
     return model.fit([bodies.meshes[n] for n in rows], bodies.persons[rows]), bodies
 
 

@@ -91,7 +91,7 @@ def build_classifier(options: Options, n_inducing: int, seed: int) -> GCGPClassi
     """A classifier whose scales share this number of inducing patches."""
     weighting = options.get("weighting")
     scales = len(weighting) if isinstance(weighting, list) else 1
-    return GCGPClassifier(n_inducing=n_inducing // scales, random_state=seed, **options)
+    return GCGPClassifier(n_inducing=n_inducing // scales, search=None, random_state=seed, **options)
 
 
 def build_pipeline(options: Options, n_inducing: int, seed: int) -> Pipeline:

@@ -22,12 +22,12 @@ def labeled_graphs(count=60, seed=0, noise=1.0):
 @pytest.fixture(scope="module")
 def searched():
     signals, labels = labeled_graphs()
-    return GCGPClassifier(search="fast", n_inducing=40).fit(signals, labels)
+    return GCGPClassifier(n_inducing=40).fit(signals, labels)
 
 
 def test_a_search_finds_that_channels_have_different_units(searched):
     signals, labels = labeled_graphs(seed=1)
-    plain = GCGPClassifier(n_inducing=40).fit(*labeled_graphs())
+    plain = GCGPClassifier(search=None, n_inducing=40).fit(*labeled_graphs())
     assert searched.score(signals, labels) > plain.score(signals, labels) + 0.1
     scales = searched.kernels_[0].lengthscale.detach().flatten()
     assert float(scales.max() / scales.min()) > 10
@@ -57,7 +57,7 @@ def test_what_the_user_specifies_is_not_searched():
 
 def test_without_search_nothing_is_compared():
     signals, labels = labeled_graphs(count=12)
-    model = GCGPClassifier(n_inducing=5).fit(signals, labels)
+    model = GCGPClassifier(search=None, n_inducing=5).fit(signals, labels)
     assert str(model.search_) == "nothing was searched"
     with pytest.raises(ValueError, match="search='slow'"):
         GCGPClassifier(search="slow").fit(signals, labels)

@@ -37,3 +37,8 @@ class History:
             logger.info(
                 "%4d  %-8s  %10.4f nats per signal  %7.1f s", step.iteration, step.stage, value, step.seconds
             )
+
+    def note(self, message: str) -> None:
+        """Log a message at level INFO."""
+        if self.log:
+            logger.info("%s: %s", self.stage, message)

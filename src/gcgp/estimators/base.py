@@ -110,7 +110,7 @@ class ConvolutionalGP(BaseEstimator):
         inducing: str = "k-means++",
         likelihood: Any = "auto",
         inference: Any = "closed-form",
-        search: str | None = None,
+        search: str | None = "fast",
         learn: Any = None,
         runtime: Runtime | None = None,
         random_state: Any = 0,

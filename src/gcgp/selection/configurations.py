@@ -57,6 +57,11 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
     weightings = tuple(resolve_weightings(options.weighting, domains))
     if options.search is not None and _is_auto(options.weighting) and domains.one_chart:
         weightings = candidate_weightings(domains, chart, options.search)[0]
+    kernel = options.kernel.kind
+    if _is_auto(kernel):
+        # Labels of vertices are often categorical: patches are then counts, and few of them are close.
+        categorical = options.search is not None and not has_positions and not has_areas
+        kernel = "matern12" if categorical else "rbf"
     return Configuration(
         weightings,
         chart,
@@ -64,7 +69,7 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
         _resolved(patch.position, has_positions and tunable),
         _resolved(patch.area_weighted, has_areas),
         _resolved(patch.scale_channels, False),
-        "rbf" if options.kernel.kind == "auto" else options.kernel.kind,
+        kernel,
         "mean" if options.aggregate.kind == "auto" else options.aggregate.kind,
     )
 

@@ -194,10 +194,10 @@ class ModelOptions:
         return None if self.kernel.variance == "auto" else float(self.kernel.variance)
 
     def inducing_per_scale(self, scales: int) -> int:
-        """Number of inducing patches of each of several scales: fewer, if a search chose their number."""
+        """Number of inducing patches of each of several scales; a default is limited for all together."""
         if self.search is None or not self.auto_inducing:
             return self.n_inducing
-        return min(round(self.n_inducing / scales**0.5), MAX_DEFAULT_INDUCING // scales)
+        return min(self.n_inducing, MAX_DEFAULT_INDUCING // scales)
 
     @property
     def trial_inducing_method(self) -> str:

@@ -45,7 +45,7 @@ class Rung:
     patches: int
     """Per signal."""
     inducing: int
-    """Per scale; with several scales, this number divided by the square root of their number."""
+    """Per scale."""
     steps: SearchPoint
     """Octaves between lengthscales that are compared."""
     kept: int
@@ -91,6 +91,15 @@ class Evaluation:
     seconds: float
 
 
+@dataclass(frozen=True)
+class SearchResult:
+    """The outcome of a search, on the last rung."""
+
+    best: Evaluation
+    default: Evaluation
+    """The configuration that is used without a search."""
+
+
 @dataclass
 class SearchTable:
     """All configurations that were compared, in the order of the search; `search_` of a fitted estimator.
@@ -127,9 +136,10 @@ def _better(current: Evaluation, other: Evaluation) -> Evaluation:
 
 
 def _ranked(evaluated: Sequence[Evaluation], best: Evaluation) -> list[Evaluation]:
-    """The best evaluation, then the default, then the others by their loss."""
+    """The default, which is the first, then the best evaluation, then the others by their loss."""
+    default = evaluated[0]
     rest = sorted(evaluated[1:], key=lambda evaluation: evaluation.candidate.loss)
-    first = [best] if best is evaluated[0] else [best, evaluated[0]]
+    first = [default] if best is default else [default, best]
     return [*first, *(evaluation for evaluation in rest if evaluation is not best)]
 
 
@@ -150,16 +160,16 @@ class ModelSearch:
     context: FitContext
     table: SearchTable = field(default_factory=SearchTable)
 
-    def run(self) -> Evaluation:
-        """The best configuration, with its lengthscales, on the last rung."""
+    def run(self) -> SearchResult:
+        """The best configuration and the default, with their lengthscales, on the last rung."""
         rungs = rungs_of(self.options.search, self.data.signals.domains)
         default = default_configuration(self.options, self.data.signals)
         open_choices = alternatives(self.options, self.data.signals)
         if not open_choices:
-            return self._evaluate(default, len(rungs) - 1, rungs[-1])
+            evaluation = self._evaluate(default, len(rungs) - 1, rungs[-1])
+            return SearchResult(evaluation, evaluation)
         evaluated, best = self._sweep(default, open_choices, rungs[0])
         for number, rung in enumerate(rungs[1:], 1):
-            ranked = _ranked(evaluated, best)
             evaluated = [
                 self._evaluate(
                     previous.configuration,
@@ -169,15 +179,18 @@ class ModelSearch:
                     previous.candidate.at,
                     decided=True,
                 )
-                for previous in ranked[: rungs[number - 1].kept]
+                for previous in _ranked(evaluated, best)[: rungs[number - 1].kept]
             ]
             best = reduce(_better, evaluated)
-        return best
+        return SearchResult(best, evaluated[0])
 
     def _sweep(
         self, default: Configuration, open_choices: Choices, rung: Rung
     ) -> tuple[list[Evaluation], Evaluation]:
-        """Change one choice at a time as long as that helps, twice over; all evaluations and the best."""
+        """Change one choice at a time as long as that helps, twice over.
+
+        All evaluations, the default first, and the best of them.
+        """
         best = self._evaluate(default, 0, rung)
         evaluated = {str(best.configuration.describe()): best}
         for _ in range(SWEEPS):
@@ -218,9 +231,7 @@ class ModelSearch:
         trial = replace(
             self.trial_template,
             data=data,
-            n_inducing=min(
-                self.options.inducing_per_scale(len(specs)), round(rung.inducing / len(specs) ** 0.5)
-            ),
+            n_inducing=min(self.options.inducing_per_scale(len(specs)), rung.inducing),
             constant=constant,
         )
         position: Any = self.options.patch.position

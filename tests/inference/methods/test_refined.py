@@ -95,6 +95,19 @@ def test_the_weight_is_the_best_for_held_out_signals(hard):
     assert reported[1] > reported[0]
 
 
+def test_a_large_first_fold_that_gains_nothing_ends_the_search(monkeypatch):
+    torch.manual_seed(0)
+    labels = torch.arange(600) % CLASSES
+    easy = refinement(5 * torch.nn.functional.one_hot(labels, SIZE).double(), labels)
+    paths = []
+    path = Refinement._path
+    monkeypatch.setattr(
+        Refinement, "_path", lambda self, *arguments: paths.append(arguments) or path(self, *arguments)
+    )
+    assert select(easy)[0] == 0
+    assert len(paths) == 1
+
+
 def test_the_closed_form_stays_if_nothing_can_be_held_out():
     alone = refinement(torch.eye(CLASSES, SIZE, dtype=torch.float64), torch.arange(CLASSES))
     weight, variance = select(alone)

@@ -36,8 +36,8 @@ PRIOR_STD: SearchPoint = (1.0, 1.2)
 The prior variance and α_ε that predict new signals best vary as much between small tasks with digits,
 letters, molecules and proteins. Few signals cannot select them without a prior.
 """
-ERROR_PSEUDO_COUNT = 0.1
-"""Pseudo-count of misclassified signals; limits confidence."""
+ERROR_PSEUDO_COUNT = 0.5
+"""Pseudo-count of misclassified signals, that of Jeffreys' prior; limits confidence."""
 SEARCH_DIRECTIONS = 1_000
 """With more than twice as many features, the search is done in the principal directions only."""
 

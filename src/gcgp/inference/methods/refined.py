@@ -32,6 +32,8 @@ REFINEMENT_DRAWS = 16
 """Draws for an expected log softmax; only its mean over signals counts, so few suffice."""
 MAX_HELD_OUT_SHARE = 0.2
 """Share of the signals that are held out at once."""
+MIN_DECISIVE_FOLD = 100
+"""Signals of a fold that alone decide which weights are compared."""
 MAX_REFINEMENT_STEPS = 30
 MIN_RELATIVE_GAIN = 1e-7
 """Steps end when one gains less than this share of the objective."""
@@ -59,6 +61,8 @@ class Refined(InferenceMethod):
         )
         scored = torch.from_numpy(problem.scored)
         weight, variance = refinement.select(scored, collected.batch, history.add)
+        if weight == 0.0:
+            history.note("refined means do not help held-out signals: the closed form is kept")
         closed, bound = selected.likelihood.solve(collected.statistics, selected.variance)
         return InferenceResult(
             collected.features,
@@ -91,10 +95,18 @@ class Refinement:
 
         They are those of the batch, with indices `scored`; the dataset may have estimates of their prior
         variances. `report` gets their log likelihood in closed form, and then with the selected weight. If no
-        signal can be held out, the result is the closed form.
+        signal can be held out, or those of a large first fold gain nothing, the result is the closed form.
         """
         assert batch.labels is not None
-        folds = [self._held_out(scored[fold], batch.take(fold)) for fold in self._folds(batch.labels)]
+        weights: Sequence[float] = SOFTMAX_WEIGHTS
+        folds: list[tuple[Tensor, float]] = []
+        for fold in self._folds(batch.labels):
+            # A large first fold decides which weights are compared: nothing is spent on hopeless ones.
+            decides = not folds and len(fold) >= MIN_DECISIVE_FOLD
+            folds.append(self._held_out(scored[fold], batch.take(fold), weights, until_worse=decides))
+            weights = weights[: len(folds[0][0])]
+            if len(weights) == 2:  # not even the smallest weight helps
+                break
         if not folds:
             return 0.0, 0.0
         losses = [cautious_loss(logs) for logs in torch.cat([logs for logs, _ in folds], dim=1)]
@@ -125,9 +137,12 @@ class Refinement:
                 yield fold
 
     def _held_out(
-        self, indices: Int[Tensor, "m"], batch: ScoringBatch
+        self, indices: Int[Tensor, "m"], batch: ScoringBatch, weights: Sequence[float], *, until_worse: bool
     ) -> tuple[Float[Tensor, "weights m"], float]:
-        """For each weight the log probabilities of the held-out signals; and their mean variance."""
+        """For each weight the log probabilities of the held-out signals; and their mean variance.
+
+        `until_worse` ends with the first weight that is worse than the one before.
+        """
         assert batch.labels is not None
         held_out = Statistics.empty(*self.statistics.cross.shape)
         held_out.add(batch.features, batch.labels, torch.ones_like(batch.residual), batch.residual)
@@ -136,10 +151,11 @@ class Refinement:
         members = torch.ones(len(self.dataset), dtype=torch.bool)
         members[self.dataset.local(indices)] = False
         mean_variance = float(variance.mean())
-        logs = [
-            Softmax().predictive_log(refined.mean(batch.features), variance, batch.labels)
-            for refined in self._path(posterior, mean_variance, members, SOFTMAX_WEIGHTS)
-        ]
+        logs: list[Tensor] = []
+        for refined in self._path(posterior, mean_variance, members, weights):
+            logs.append(Softmax().predictive_log(refined.mean(batch.features), variance, batch.labels))
+            if until_worse and len(logs) > 1 and cautious_loss(logs[-1]) >= cautious_loss(logs[-2]):
+                break
         return torch.stack(logs), mean_variance
 
     def _path(
