@@ -36,6 +36,26 @@ def test_an_unknown_model():
         TABLES["mnist"].runs("mnist", ["monet"], None, QUICK)
 
 
+def test_every_model_of_the_paper_has_its_published_errors():
+    published = {
+        (table, model): tuple(row.paper.values())
+        for table in ("mnist", "superpixels", "faust")
+        for model, row in TABLES[table].rows.items()
+        if row.paper
+    }
+    assert published == {
+        ("mnist", "conv-gp"): (0.021,),
+        ("mnist", "rbf-gp"): (0.019,),
+        ("mnist", "gcgp"): (0.017,),
+        ("mnist", "gcgp-quick"): (0.017,),
+        ("superpixels", "chebnet"): (0.244,),
+        ("superpixels", "monet"): (0.089,),
+        ("superpixels", "gcgp"): (0.042,),
+        ("faust", "monet"): (0.4, 0.333, 0.333),
+        ("faust", "gcgp"): (0.233, 0.1, 0.033),
+    }
+
+
 def test_draws_per_class():
     labels = np.repeat([3, 5, 9], [10, 4, 7])
     rows = draw_per_class(labels, 5, seed=1)
