@@ -15,6 +15,7 @@ TABLE_DESCRIPTIONS = {
     "ablation": "superpixel graphs, few training digits",
     "faust": "identification of persons by their meshes",
     "uncertainty": "rejection and out-of-distribution detection on MNIST",
+    "few-labels": "images and meshes with few labels",
 }
 """As in `experiments.tables`, which takes seconds to import."""
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments import models
+from experiments import few_labels, models
 from experiments.data import Split, digits, persons
+from experiments.image_networks import few_label_network, fit_image_network
 from experiments.metrics import Scores, calibration, peak_memory
 from experiments.models import Evaluation, Fit
-from experiments.networks import fit_image_network, fit_mesh_network, graph_network
+from experiments.networks import fit_mesh_network, graph_network
 from experiments.runs import Run, Settings
+from experiments.shape_baselines import logistic_regression, pooled_signatures, shape_dna
 from experiments.uncertainty import uncertainty_metrics
 from gcgp import Polar
 
@@ -36,6 +38,8 @@ class Row:
     """The paper's error by condition."""
     differs: str = ""
     """Difference from the paper's model, or from the model that the authors of a baseline published."""
+    applies: Callable[[str], bool] = lambda condition: True
+    """Whether the model can be fitted in a condition, such as one of meshes."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,16 @@ class Table:
                 raise ValueError(
                     f"model {model!r} is not in this table; expected one of {', '.join(self.rows)}"
                 )
-        return [
+        runs = [
             Run(name, model, condition, seed, settings)
             for condition in self.conditions(settings)
             for model in chosen or self.rows
+            if self.rows[model].applies(condition)
             for seed in range(seeds or self.seeds)
         ]
+        if not runs:
+            raise ValueError(f"no data for the model {', '.join(chosen)}")
+        return runs
 
 
 def evaluate(run: Run) -> dict[str, Any]:
@@ -235,5 +243,30 @@ TABLES = {
         _sizes(),
         _images,
         uncertainty_metrics,
+    ),
+    "few-labels": Table(
+        "Few labels",
+        {
+            "gcgp": Row("GCGP, defaults", models.fit_defaults),
+            "cnn": Row("small CNN", few_label_network(shifted=False), applies=few_labels.is_image_condition),
+            "cnn-shifted": Row(
+                "small CNN, shifted images",
+                few_label_network(shifted=True),
+                applies=few_labels.is_image_condition,
+            ),
+            "shape-dna": Row(
+                "ShapeDNA, logistic regression",
+                logistic_regression(shape_dna),
+                applies=few_labels.is_mesh_condition,
+            ),
+            "signatures": Row(
+                "pooled signatures, logistic regression",
+                logistic_regression(pooled_signatures),
+                applies=few_labels.is_mesh_condition,
+            ),
+        },
+        5,
+        few_labels.conditions,
+        few_labels.split,
     ),
 }

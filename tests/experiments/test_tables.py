@@ -8,7 +8,7 @@ import pytest
 import trimesh
 from sklearn.datasets import load_digits
 
-from experiments import data, figures, models, networks, uncertainty
+from experiments import data, figures, image_networks, models, networks, uncertainty
 from experiments.command_line import TABLE_DESCRIPTIONS, main
 from experiments.data import draw_per_class, on_one_vertex
 from experiments.metrics import calibration
@@ -275,7 +275,7 @@ def test_rejection_of_uncertain_signals_lowers_the_error():
 
 def test_detection_of_out_of_distribution_images(no_mnist, tmp_path, monkeypatch):
     images = np.random.default_rng(0).random((30, 8, 8)).astype(np.float32)
-    monkeypatch.setattr(uncertainty, "DEBIAN_DATASETS", tmp_path)
+    monkeypatch.setattr(data, "DEBIAN_DATASETS", tmp_path)
     names = [name for name, _ in uncertainty.out_of_distribution_images(None, images, 0)]
     assert names == ["noise", "rotated by 90°"]
     (tmp_path / "kmnist").mkdir()
@@ -311,7 +311,7 @@ def test_the_cnn_learns_digits(monkeypatch):
     monkeypatch.setattr(networks, "ON_GRAPHS", replace(networks.ON_GRAPHS, min_steps=1))
     images, labels = load_digits(n_class=3, return_X_y=True)
     images = images.reshape(-1, 8, 8) / 16
-    model = networks.fit_image_network(images[:400], labels[:400], None, 0)
+    model = image_networks.fit_image_network(images[:400], labels[:400], None, 0)
     assert (model.predict(images[400:]).argmax(axis=1) == labels[400:]).mean() > 0.9
 
 
