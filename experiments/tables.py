@@ -17,6 +17,7 @@ from experiments.models import Evaluation, Fit
 from experiments.networks import fit_mesh_network, graph_network
 from experiments.runs import Run, Settings
 from experiments.shape_baselines import logistic_regression, pooled_signatures, shape_dna
+from experiments.superpixel_folder import published_superpixels
 from experiments.uncertainty import uncertainty_metrics
 from gcgp import Polar
 
@@ -123,12 +124,17 @@ def _resolution(vertices: int, poses: int) -> str:
     return f"{vertices} vertices, {poses} pose{'s' if poses > 1 else ''}"
 
 
+def _per_class(run: Run) -> int | None:
+    return None if run.condition == ALL_DATA else int(run.condition.split()[0])
+
+
 def _images(run: Run) -> Split:
-    per_class = None if run.condition == ALL_DATA else int(run.condition.split()[0])
-    return digits(run.settings, per_class, run.seed)
+    return digits(run.settings, _per_class(run), run.seed)
 
 
 def _graphs(run: Run) -> Split:
+    if run.settings.graphs is not None:
+        return published_superpixels(run.settings.graphs, _per_class(run), run.seed)
     return _images(run).as_graphs(run.seed)
 
 
