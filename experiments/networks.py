@@ -1,4 +1,4 @@
-"""Baseline networks: ChebNet and MoNet with the layers of PyG, and a small CNN.
+"""Baseline networks: ChebNet and MoNet with the layers of PyG, and the training of all networks.
 
 The architecture follows the small LeNet of Monti et al. (2017): three convolutions with 32, 64 and 64
 channels, pooling between them, a hidden layer, and their numbers of orders (25) and Gaussians (25). These
@@ -147,64 +147,31 @@ def fit_mesh_network(
     return replace(network, predict=lambda meshes: network.predict(standardize(descriptor.transform(meshes))))
 
 
-def fit_image_network(
-    train: Float[np.ndarray, "N H W"], labels: np.ndarray, inducing: int | None, seed: int
-) -> TrainedModel:
-    """A small CNN: two convolutions of 5 × 5 pixels with pooling, and a hidden layer."""
-    classes, codes = np.unique(labels, return_inverse=True)
-    height, width = (side // 2 // 2 for side in train.shape[1:])
-
-    def batches_of(images: np.ndarray) -> Batches:
-        return lambda rows: (torch.from_numpy(images[rows][:, None].astype(np.float32)),)
-
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = nn.Sequential(
-            nn.Conv2d(1, CHANNELS[0], 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(CHANNELS[0], CHANNELS[1], 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(CHANNELS[1] * height * width, HIDDEN_UNITS),
-            nn.ReLU(),
-            nn.Dropout(ON_GRAPHS.dropout),
-            nn.Linear(HIDDEN_UNITS, len(classes)),
-        )
-        batch_size = ON_GRAPHS.max_batch_size
-        note = train_network(model, batches_of(train), codes, seed, batch_size, ON_GRAPHS.min_steps)
-    return TrainedModel(
-        lambda images: probabilities(model, batches_of(images), len(images), batch_size), note
-    )
-
-
 Batches = Callable[[np.ndarray], tuple[Any, ...]]
 """From indices of signals to the inputs of a network."""
 
 
 def train_network(
-    model: nn.Module, batch: Batches, labels: np.ndarray, seed: int, batch_size: int, min_steps: int
+    model: nn.Module,
+    batch: Batches,
+    labels: np.ndarray,
+    seed: int,
+    batch_size: int,
+    min_steps: int,
+    *,
+    held_out_share: float = HELD_OUT_SHARE,
+    distort: Batches | None = None,
 ) -> dict[str, Any]:
     """Train with Adam and one cycle of learning rates, and restore the epoch with the lowest held-out NLL.
 
-    If a class has only one signal, none is held out, and the training signals decide.
+    If a class has only one signal, none is held out, and the training signals decide. `distort` replaces
+    `batch` in training steps.
     """
     everything = np.arange(len(labels))
-    fitted, held_out = hold_out(labels, HELD_OUT_SHARE, seed) or (everything, everything)
-    steps = -(-len(fitted) // batch_size)
-    epochs = max(MIN_EPOCHS, -(-min_steps // steps))
-    optimizer = torch.optim.Adam(model.parameters(), MAX_LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, MAX_LEARNING_RATE, total_steps=epochs * steps)
-    rng, truth = np.random.default_rng(seed), torch.from_numpy(labels)
+    fitted, held_out = hold_out(labels, held_out_share, seed) or (everything, everything)
+    epochs = max(MIN_EPOCHS, -(-min_steps // -(-len(fitted) // batch_size)))
     best, best_epoch, state, start = math.inf, 0, copy.deepcopy(model.state_dict()), time.perf_counter()
-    for epoch in range(1, epochs + 1):
-        model.train()
-        for rows in _batch_rows(rng.permutation(fitted), batch_size):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(*batch(rows)), truth[rows]).backward()
-            optimizer.step()
-            cycle.step()
+    for epoch in training_epochs(model, distort or batch, labels, fitted, seed, batch_size, epochs):
         predicted = probabilities(model, lambda rows: batch(held_out[rows]), len(held_out), batch_size)
         loss = negative_log_likelihood(predicted, labels[held_out])
         if loss < best:
@@ -213,6 +180,30 @@ def train_network(
         print_progress(f"  epoch {epoch} of {epochs}: held-out NLL {loss:.4f}, {seconds:.0f} s")
     model.load_state_dict(state)
     return {"epochs": epochs, "best_epoch": best_epoch, "held_out_nll": best}
+
+
+def training_epochs(
+    model: nn.Module,
+    batch: Batches,
+    labels: np.ndarray,
+    fitted: np.ndarray,
+    seed: int,
+    batch_size: int,
+    epochs: int,
+) -> Iterator[int]:
+    """Train on the signals `fitted`, and yield the number of each epoch, from 1, when it ends."""
+    steps = -(-len(fitted) // batch_size)
+    optimizer = torch.optim.Adam(model.parameters(), MAX_LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, MAX_LEARNING_RATE, total_steps=epochs * steps)
+    rng, truth = np.random.default_rng(seed), torch.from_numpy(labels)
+    for epoch in range(1, epochs + 1):
+        model.train()
+        for rows in _batch_rows(rng.permutation(fitted), batch_size):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(*batch(rows)), truth[rows]).backward()
+            optimizer.step()
+            cycle.step()
+        yield epoch
 
 
 @torch.no_grad()

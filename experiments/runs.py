@@ -23,6 +23,8 @@ from gcgp import __version__
 from gcgp._runtime.atomic import atomic_write
 
 FORMAT = "gcgp-results"
+PUBLISHED_GRAPHS = "MNISTSuperpixels"
+"""In results files, for any folder with these graphs."""
 
 
 def print_progress(message: str) -> None:
@@ -42,6 +44,8 @@ class Settings:
     """Inducing patches of GP models; None: the default of each model."""
     vertices: int | None = None
     """Vertices per mesh; None: the numbers of the paper."""
+    graphs: str | None = None
+    """Folder of PyG's `MNISTSuperpixels`; None: superpixels are computed from MNIST."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ class Results:
             "format": FORMAT,
             "table": table,
             # The data folder does not matter, and the condition of a run contains the number of vertices.
-            "settings": {"per_class": settings.per_class, "inducing": settings.inducing},
+            "settings": {"per_class": settings.per_class, "inducing": settings.inducing}
+            | ({"graphs": PUBLISHED_GRAPHS} if settings.graphs else {}),
             "gcgp": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.metrics import roc_auc_score
 
-from experiments.data import Split, data_folder
+from experiments.data import Split, find_dataset
 from experiments.metrics import Scores
 from experiments.models import Evaluation, Predict, TrainedModel
 from gcgp.datasets.images import find_idx, read_idx
@@ -17,8 +16,7 @@ from gcgp.datasets.images import find_idx, read_idx
 REJECTED_SHARES = (0.05, 0.1, 0.2)
 MAX_IMAGES_PER_SOURCE = 2_000
 """Out-of-distribution images per source, and as many test images."""
-DEBIAN_DATASETS = Path("/usr/share/datasets")
-"""Where Debian's package `dataset-fashion-mnist` puts its files."""
+TEST_IMAGES = "t10k-images-idx3-ubyte"
 OTHER_DATASETS = {"Fashion-MNIST": "fashion-mnist", "KMNIST": "kmnist"}
 """Datasets of other images, and the folder in which each is expected."""
 
@@ -49,10 +47,9 @@ def out_of_distribution_images(
     some = digits[:MAX_IMAGES_PER_SOURCE]
     yield "noise", np.random.default_rng(seed).random(some.shape).astype(np.float32)
     yield "rotated by 90°", np.ascontiguousarray(np.rot90(some, axes=(1, 2)))
-    folders = [parent for parent in (data_folder(folder), DEBIAN_DATASETS) if parent is not None]
     for name, subfolder in OTHER_DATASETS.items():
-        paths = [find_idx(parent / subfolder, "t10k-images-idx3-ubyte") for parent in folders]
-        path = next((path for path in paths if path is not None), None)
+        source = find_dataset(folder, subfolder, TEST_IMAGES)
+        path = None if source is None else find_idx(source, TEST_IMAGES)
         if path is not None:
             yield name, read_idx(path)[: len(some)].astype(np.float32) / 255
 

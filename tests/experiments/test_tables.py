@@ -8,7 +8,7 @@ import pytest
 import trimesh
 from sklearn.datasets import load_digits
 
-from experiments import data, figures, models, networks, uncertainty
+from experiments import data, figures, image_networks, models, networks, uncertainty
 from experiments.command_line import TABLE_DESCRIPTIONS, main
 from experiments.data import draw_per_class, on_one_vertex
 from experiments.metrics import calibration
@@ -34,6 +34,26 @@ def test_the_command_line_has_every_table():
 def test_an_unknown_model():
     with pytest.raises(ValueError, match="model 'monet' is not in this table; expected one of conv-gp"):
         TABLES["mnist"].runs("mnist", ["monet"], None, QUICK)
+
+
+def test_every_model_of_the_paper_has_its_published_errors():
+    published = {
+        (table, model): tuple(row.paper.values())
+        for table in ("mnist", "superpixels", "faust")
+        for model, row in TABLES[table].rows.items()
+        if row.paper
+    }
+    assert published == {
+        ("mnist", "conv-gp"): (0.021,),
+        ("mnist", "rbf-gp"): (0.019,),
+        ("mnist", "gcgp"): (0.017,),
+        ("mnist", "gcgp-quick"): (0.017,),
+        ("superpixels", "chebnet"): (0.244,),
+        ("superpixels", "monet"): (0.089,),
+        ("superpixels", "gcgp"): (0.042,),
+        ("faust", "monet"): (0.4, 0.333, 0.333),
+        ("faust", "gcgp"): (0.233, 0.1, 0.033),
+    }
 
 
 def test_draws_per_class():
@@ -255,7 +275,7 @@ def test_rejection_of_uncertain_signals_lowers_the_error():
 
 def test_detection_of_out_of_distribution_images(no_mnist, tmp_path, monkeypatch):
     images = np.random.default_rng(0).random((30, 8, 8)).astype(np.float32)
-    monkeypatch.setattr(uncertainty, "DEBIAN_DATASETS", tmp_path)
+    monkeypatch.setattr(data, "DEBIAN_DATASETS", tmp_path)
     names = [name for name, _ in uncertainty.out_of_distribution_images(None, images, 0)]
     assert names == ["noise", "rotated by 90°"]
     (tmp_path / "kmnist").mkdir()
@@ -291,7 +311,7 @@ def test_the_cnn_learns_digits(monkeypatch):
     monkeypatch.setattr(networks, "ON_GRAPHS", replace(networks.ON_GRAPHS, min_steps=1))
     images, labels = load_digits(n_class=3, return_X_y=True)
     images = images.reshape(-1, 8, 8) / 16
-    model = networks.fit_image_network(images[:400], labels[:400], None, 0)
+    model = image_networks.fit_image_network(images[:400], labels[:400], None, 0)
     assert (model.predict(images[400:]).argmax(axis=1) == labels[400:]).mean() > 0.9
 
 

@@ -77,14 +77,19 @@ def load_faust(folder: str | Path | None = None, vertices: int | None = None) ->
     these. The authors provide the data to registered users, for research only. `vertices` decimates each
     mesh to that many vertices (see `decimate`).
     """
+    subjects, poses = np.divmod(np.arange(100), 10)
+    return FaustMeshes(_load(faust_files(folder), vertices), subjects, poses)
+
+
+def faust_files(folder: str | Path | None = None) -> list[Path]:
+    """The 100 files that `load_faust` reads, in order; a FileNotFoundError that names the missing ones."""
     root = data_folder(folder, "FAUST")
     found = {f"tr_reg_{i:03}": _find_faust(root, f"tr_reg_{i:03}") for i in range(100)}
     missing = [name for name, file in found.items() if file is None]
     if missing:
         names = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise FileNotFoundError(f"{root}: no .ply or .off file for {names}")
-    subjects, poses = np.divmod(np.arange(100), 10)
-    return FaustMeshes(_load([file for file in found.values() if file], vertices), subjects, poses)
+    return [file for file in found.values() if file]
 
 
 def _find_faust(folder: Path, name: str) -> Path | None:
