@@ -18,11 +18,11 @@ from gcgp.estimators.sharding import labels_of_all_processes
 class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
     """Graph convolutional GP classifier with a closed-form posterior (Dirichlet targets).
 
-    What is left at `"auto"` is chosen from the training data: the weighting from the kind of domain;
-    lengthscales, variance, α_ε and whether position counts by leave-one-out likelihood on at most 1,000
-    training signals. With `search`, the structure of the model is chosen in the same way. Strings are
-    shorthand for option objects with default values; the fields of an object can be addressed in `set_params`
-    and `GridSearchCV`, for example `kernel__lengthscale`.
+    What is left at `"auto"` is chosen from the training data, by leave-one-out likelihood on at most 1,000
+    training signals: weighting, chart, kernel, aggregation and the contents of patches, as far as `search`
+    says; lengthscales, variance and α_ε. Strings are shorthand for option objects with default values; the
+    fields of an object can be addressed in `set_params` and `GridSearchCV`, for example
+    `kernel__lengthscale`.
 
     Args:
         weighting: How neighbors are weighted: `"auto"`, `"polar"`, `"radial"`, `"mixture"`, `"anisotropic"`,
@@ -37,8 +37,8 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
             averaging.
         aggregate: `"auto"`, `"mean"` or `"sum"` over vertices, or `Aggregate(...)`, which also takes vertex
             weights.
-        n_inducing: Number of inducing patches per scale; `"auto"`: 750, or up to 1,500 with `search`,
-            depending on the number of signals.
+        n_inducing: Number of inducing patches per scale; `"auto"`: 750 to 1,500, depending on the number of
+            signals, and at most 1,500 for all scales together; 750 per scale without `search`.
         inducing: How they are chosen: `"k-means++"`, `"random"` or `"greedy"`.
         likelihood: `"auto"`, or `Dirichlet(alpha=...)` for the closed form, and `"anchored"`, `"softmax"`,
             `"robust-max"` or the objects of these names for variational inference.
@@ -47,7 +47,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
             `"svgp"`: the paper's method, Adam on all parameters in batches. Or `ClosedForm()`, `Refined()`,
             `NaturalGradient(...)`, `SVGP(...)`.
         search: How thoroughly weighting, chart, kernel, aggregation and the contents of patches are compared,
-            where they are `"auto"`: None (not at all), `"fast"` or `"thorough"`. The guide lists what is
+            where they are `"auto"`: `"fast"`, `"thorough"`, or None (not at all). The guide lists what is
             compared on which data.
         learn: Parameters to learn by gradients: None, True, names, or `Learn(...)`.
         runtime: Precision, device, memory limit, checkpoint and progress: `Runtime(...)`.

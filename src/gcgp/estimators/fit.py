@@ -26,7 +26,7 @@ from gcgp.weighting import Weighting
 
 TRIAL_SIGNALS = 1_000
 """Training signals on which models are compared; more if they have very few vertices."""
-MIN_SCORED_TRIAL_SIGNALS, MAX_SCORED_TRIAL_SIGNALS = 200, 500
+MIN_SCORED_TRIAL_SIGNALS, MAX_SCORED_TRIAL_SIGNALS = 400, 500
 """Half of them are scored by leave-one-out, but not fewer or more; the others give inducing patches."""
 MIN_SCORED_SIGNALS, MAX_SCORED_SIGNALS = 500, 2_000
 """Training signals on which variance and likelihood of the final model are selected: a quarter of them, but
