@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from gcgp._runtime.cache import digest_of
 from gcgp._runtime.checkpoint import Checkpoint
+from gcgp._runtime.compilation import compilation_shown
 from gcgp._runtime.errors import check_choice, check_integer, check_representable
 from gcgp._runtime.history import History, Step
 from gcgp._runtime.memory import as_bytes, runs
@@ -297,7 +298,7 @@ class ConvolutionalGP(BaseEstimator):
         evaluations = sum(processes.gather(len(signals.values))) * options.n_inducing
         dtype = runtime.torch_dtype(evaluations)
         vertex_weights = None if weights is None else checked_vertex_weights(weights, dtype)
-        with self._bar(len(signals), shown=processes.rank == 0) as bar:
+        with self._bar(len(signals), shown=processes.rank == 0) as bar, compilation_shown(bar):
             context = FitContext(
                 np.random.default_rng(seeds),
                 as_bytes(runtime.memory_limit),
