@@ -2,7 +2,7 @@
 
     python examples/meshes.py --picture evidence.png
 
-Bodies are generated, decimated, described by geometry vectors and classified by a graph convolutional GP. The
+Bodies are generated, decimated, and classified by a graph convolutional GP, which selects a descriptor. The
 picture shows which parts of the surface support or oppose a person.
 """
 
@@ -17,9 +17,8 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.metrics import accuracy_score, log_loss
-from sklearn.pipeline import make_pipeline
 
-from gcgp import GCGPClassifier, GeometryVectors, articulated_bodies, decimate, plot_mesh_evidence
+from gcgp import GCGPClassifier, articulated_bodies, decimate, plot_mesh_evidence
 
 PLOTTED_BODIES = 4
 
@@ -38,7 +37,7 @@ def main() -> None:
         meshes = [decimate(mesh, options.vertices) for mesh in bodies.meshes]
 
     train, test = np.flatnonzero(bodies.poses % 2 == 0), np.flatnonzero(bodies.poses % 2 == 1)
-    model = make_pipeline(GeometryVectors(), GCGPClassifier(random_state=options.seed))
+    model = GCGPClassifier(random_state=options.seed)
     with stage("describe and fit"):
         model.fit([meshes[n] for n in train], bodies.persons[train])
     with stage("describe and predict"):
@@ -55,7 +54,7 @@ def main() -> None:
 
     print(
         f"{options.persons} persons, {len(train)} training bodies, {len(test)} test bodies, "
-        f"{options.vertices} vertices each"
+        f"{options.vertices} vertices each, {model.descriptor_}"
     )
     print(f"  {'error':<30}{error:>8.1%}")
     print(f"  {'NLL':<30}{nll:>8.3f}")

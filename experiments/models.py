@@ -144,14 +144,7 @@ def mesh_model(weighting: str) -> Fit:
 
 def fit_defaults(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> TrainedModel:
     """gcgp without any options, on images, graphs or meshes."""
-    return as_trained(default_classifier(train, inducing, seed).fit(train, labels))
-
-
-def default_classifier(train: Any, inducing: int | None, seed: int) -> GCGPClassifier | Pipeline:
-    """The classifier of `fit_defaults`; on meshes it follows a descriptor."""
-    classifier = GCGPClassifier(search="fast", n_inducing=inducing or "auto", random_state=seed)
-    on_meshes = isinstance(train, list) and isinstance(train[0], Mesh)
-    return make_pipeline(WaveKernelSignature(scale="area"), classifier) if on_meshes else classifier
+    return as_trained(GCGPClassifier(n_inducing=inducing or "auto", random_state=seed).fit(train, labels))
 
 
 def averaged_model(candidates: dict[str, Options]) -> Fit:

@@ -6,6 +6,7 @@ from .descriptors import GeometryVectors as GeometryVectors
 from .descriptors import HeatKernelSignature as HeatKernelSignature
 from .descriptors import WaveKernelSignature as WaveKernelSignature
 from .domain.base import Domains as Domains
+from .domain.mesh_units import MeshUnitWarning as MeshUnitWarning
 from .domain.signals import Signals as Signals
 from .domain.superpixels import superpixels as superpixels
 from .estimators.classifier import GCGPClassifier as GCGPClassifier

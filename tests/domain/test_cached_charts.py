@@ -10,6 +10,7 @@ from gcgp.domain import Mesh, Meshes
 from gcgp.domain.mesh_charts import mesh_chart
 from gcgp.mesh.decimation import decimate
 from gcgp.mesh.spectrum import laplace_beltrami
+from tests.mesh_shapes import bumpy_sphere
 
 
 def icosphere(subdivisions):
@@ -126,7 +127,7 @@ def test_other_meshes_reaches_frames_and_kinds_are_other_files(folder):
         [
             (mesh, ["rho"], 0.5),
             (mesh, ["rho"], 0.6),
-            (mesh.scaled(1 + 1e-12), ["rho"], 0.5),
+            (Mesh(mesh.vertices * (1 + 1e-12), mesh.faces), ["rho"], 0.5),
             (mesh, ["rho", "rays:3"], 0.5),
             (mesh, ["rho", "rays:3:edge"], 0.5),
             (mesh, ["rho", "rays:4"], 0.5),
@@ -136,6 +137,18 @@ def test_other_meshes_reaches_frames_and_kinds_are_other_files(folder):
     ):
         mesh_chart(*arguments)
         assert len(entries(folder)) == count + 1
+
+
+def test_a_scaled_copy_shares_the_file_of_the_original(folder):
+    mesh, coordinates = bumpy_sphere(1), ["rho", "theta", "rays:3"]
+    chart = mesh_chart(mesh, coordinates, 0.6)
+    other = mesh_chart(mesh.scaled(5.0).scaled(2.0), coordinates, 6.0)
+    assert len(entries(folder)) == 1
+    expected = mesh_chart(Mesh(mesh.vertices * 10.0, mesh.faces), coordinates, 6.0)
+    for computed in (chart, expected):
+        np.testing.assert_array_equal(other.neighbors, computed.neighbors)
+    for name in coordinates:
+        np.testing.assert_allclose(other.coordinates[name], expected.coordinates[name], rtol=1e-5, atol=1e-5)
 
 
 def test_charts_of_nearly_the_same_reach_are_computed_once(folder):

@@ -9,7 +9,15 @@ import pytest
 from gpytorch.kernels import Kernel
 from sklearn.base import clone
 
-from gcgp import Aggregate, GCGPClassifier, GCGPRegressor, Learn, Patch, PatchKernel
+from gcgp import (
+    Aggregate,
+    GCGPClassifier,
+    GCGPRegressor,
+    Learn,
+    Patch,
+    PatchKernel,
+    WaveKernelSignature,
+)
 from gcgp.inference.likelihoods import Gaussian, RobustMax, Softmax
 from gcgp.weighting import Box, Polar, Radial
 
@@ -33,6 +41,7 @@ CHANGES = {
     "aggregate": Aggregate("sum", vertex_weights=[1.0]),
     "n_inducing": 3,
     "search": "fast",
+    "descriptor": WaveKernelSignature(),
     "inducing": "random",
     "learn": Learn(["radii"], objective="bound", optimizer="adam", max_iter=1),
     "inference": "svgp",

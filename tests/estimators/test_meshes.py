@@ -79,8 +79,3 @@ def test_rotation_averages_need_directions():
     model = GCGPClassifier(Radial([0.0, 0.1]), kernel=PatchKernel(rotation_average=True))
     with pytest.raises(ValueError, match=r"rotation_average=True: Radial.* has no equally spaced directions"):
         model.fit(signals, [0, 1])
-
-
-def test_meshes_without_values_need_a_descriptor():
-    with pytest.raises(ValueError, match="descriptor"):
-        GCGPClassifier().fit(UNSEEN, [0, 1, 2])

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from experiments import data, few_labels, image_networks, networks
 from experiments.command_line import main
-from experiments.models import default_classifier, fit_defaults
+from experiments.models import fit_defaults
 from experiments.runs import Run, Settings
 from experiments.shape_baselines import logistic_regression, pooled_signatures, shape_dna
 from experiments.tables import TABLES
@@ -185,9 +185,7 @@ def test_all_images_train_the_final_network(monkeypatch, shifted):
     )
 
 
-def test_defaults_on_images_and_meshes():
-    images = default_classifier(np.zeros((2, 4, 4)), None, 3)
-    assert (images.n_inducing, images.random_state) == ("auto", 3)
+def test_defaults_on_meshes():
     rng = np.random.default_rng(0)
     meshes, labels = [ellipsoid(label, rng) for label in (0, 2, 0, 2)], np.array([5, 9, 5, 9])
     model = fit_defaults(meshes[:2], labels[:2], 7, 0)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -93,3 +95,14 @@ def test_a_mesh_without_faces():
     mesh = Mesh(SQUARE, [])
     assert (mesh.area, len(mesh.edges), mesh.vertex_areas.tolist()) == (0, 0, [0] * 4)
     assert repr(mesh) == "Mesh(4 vertices, 0 faces)"
+
+
+def test_a_scaled_copy_knows_its_original_until_it_is_changed():
+    mesh = Mesh(np.eye(3), [[0, 1, 2]])
+    twice = mesh.scaled(2.0).scaled(3.0)
+    assert twice.unscaled == (mesh, 6.0)
+    np.testing.assert_array_equal(twice.vertices, 6.0 * mesh.vertices)
+    assert twice.size == pytest.approx(6.0 * mesh.size)
+    assert replace(twice, vertices=twice.vertices + 1.0).unscaled is None
+    assert replace(twice, faces=[[0, 2, 1]]).unscaled is None
+    assert mesh.scaled(-1.0).unscaled is None

@@ -112,3 +112,15 @@ def test_many_small_graphs_are_searched_and_learned():
     }
     model = GCGPClassifier(Radial([0.0]), **options).fit(signals, labels)
     assert model.score(signals, labels) > 0.9
+
+
+def test_one_label_per_class_leaves_lengthscale_and_position_to_the_prior():
+    images = np.random.default_rng(0).random((3, 9, 9))
+    with pytest.warns(SelectionWarning, match="1 training signals"):
+        model = GCGPClassifier(n_inducing=40).fit(images, [0, 1, 2])
+    term = model.features_.terms[0]
+    assert term.convolution.position
+    patches = term.inducing.numpy()[:, :-2]
+    distances = np.linalg.norm(patches[:, None] - patches, axis=2)[np.triu_indices(len(patches), 1)]
+    lengthscale = float(model.kernels_[0].lengthscale.detach().flatten()[0])
+    assert lengthscale == pytest.approx(np.median(distances) / 2, rel=0.2)

@@ -18,6 +18,7 @@ from gcgp._runtime.errors import check_integer, unknown_option
 from gcgp.domain import Signals
 from gcgp.domain.adapters import meshes as adapters
 from gcgp.mesh import Mesh
+from gcgp.mesh.scale import normalized
 from gcgp.mesh.spectrum import Spectrum, laplace_beltrami
 
 
@@ -51,7 +52,9 @@ class SpectralDescriptor(  # type: ignore[call-arg]
 
     Args:
         eigenpairs: Number of eigenpairs of each mesh.
-        scale: `None` keeps the size of each mesh, which is information; `"area"` scales each to area 1.
+        scale: `None` keeps the size of each mesh, which is information. `"area"` scales each to area 1: the
+            signals are then on the scaled meshes, so that radii of weightings are relative to the square
+            root of the area.
         standardize: Whether to center each channel and scale it to variance 1 over the training vertices.
 
     Attributes:
@@ -69,7 +72,7 @@ class SpectralDescriptor(  # type: ignore[call-arg]
         super().__init_subclass__(**kwargs)
         cls.fitted = {**super(cls, cls).fitted, **cls.fitted}
 
-    def _validate_options(self) -> None:
+    def validate(self) -> None:
         """Raise a ValueError for the first invalid option; those named `n_*` are positive integers."""
         check_integer("eigenpairs", self.eigenpairs, 2)
         if self.scale not in (None, "area"):
@@ -87,19 +90,19 @@ class SpectralDescriptor(  # type: ignore[call-arg]
 
     def fit(self, X: Any, y: Any = None) -> SpectralDescriptor:
         """Learn from the spectra of a list of meshes."""
-        self._fit(as_meshes(X))
+        self.validate()
+        self._fit(list(self._spectra(as_meshes(X))))
         return self
 
     def transform(self, X: Any) -> Signals:
         """The descriptors of a list of meshes, as signals on these meshes."""
         check_is_fitted(self, "mean_")
         meshes = as_meshes(X)
-        return self._signals(map(self._values, self._spectra(meshes)), meshes)
+        return self._signals(map(self._values, map(self._at_scale, self._spectra(meshes))), meshes)
 
     def fit_transform(self, X: Any, y: Any = None) -> Signals:
         """The result of `fit` and `transform`, with each spectrum computed once."""
-        meshes = as_meshes(X)
-        return self._signals(self._fit(meshes), meshes)
+        return fit_transform_all([self], X)[0]
 
     @property
     def _n_features_out(self) -> int:
@@ -110,10 +113,9 @@ class SpectralDescriptor(  # type: ignore[call-arg]
         tags.input_tags.two_d_array = False
         return tags
 
-    def _fit(self, meshes: Sequence[Mesh]) -> list[Float[np.ndarray, "V channels"]]:
-        """Learn from meshes; return the values of each, not standardized."""
-        self._validate_options()
-        spectra = list(self._spectra(meshes))
+    def _fit(self, spectra: Sequence[Spectrum]) -> list[Float[np.ndarray, "V channels"]]:
+        """Learn from the spectra of meshes; return the values of each, not standardized."""
+        spectra = [self._at_scale(spectrum) for spectrum in spectra]
         self._learn(spectra)
         values = [self._values(spectrum) for spectrum in spectra]
         pooled = np.concatenate(values)
@@ -123,23 +125,44 @@ class SpectralDescriptor(  # type: ignore[call-arg]
             self.std_ = np.where(std <= 1e-9 * np.abs(self.mean_), 1.0, std)  # 1 for constant channels
         return values
 
+    def _at_scale(self, spectrum: Spectrum) -> Spectrum:
+        return spectrum.at_unit_area() if self.scale == "area" else spectrum
+
     def _spectra(self, meshes: Sequence[Mesh]) -> Iterator[Spectrum]:
+        """The spectrum of each mesh as it is given."""
         for i, mesh in enumerate(tqdm(meshes, "spectra", unit=" meshes", delay=1, disable=None)):
             try:
-                spectrum = laplace_beltrami(mesh, self.eigenpairs)
+                yield laplace_beltrami(mesh, self.eigenpairs)
             except ValueError as error:
                 raise ValueError(f"X[{i}]: {error}") from error
-            yield spectrum.at_unit_area() if self.scale == "area" else spectrum
 
     def _signals(self, values: Iterable[np.ndarray], meshes: Sequence[Mesh]) -> Signals:
-        return Signals.on_meshes([(item - self.mean_) / self.std_ for item in values], meshes)
+        standardized = [(item - self.mean_) / self.std_ for item in values]
+        if self.scale == "area":
+            meshes = [normalized(mesh) for mesh in meshes]
+        return Signals.on_meshes(standardized, meshes)
+
+
+def fit_transform_all(descriptors: Sequence[SpectralDescriptor], X: Any) -> list[Signals]:
+    """Fit each descriptor to a list of meshes; their signals, with each spectrum computed once."""
+    meshes = as_meshes(X)
+    for descriptor in descriptors:
+        descriptor.validate()
+    values: dict[int, list[np.ndarray]] = {}
+    for eigenpairs in sorted({descriptor.eigenpairs for descriptor in descriptors}):
+        alike = [i for i, descriptor in enumerate(descriptors) if descriptor.eigenpairs == eigenpairs]
+        spectra = list(descriptors[alike[0]]._spectra(meshes))
+        values |= {i: descriptors[i]._fit(spectra) for i in alike}
+    return [descriptor._signals(values[i], meshes) for i, descriptor in enumerate(descriptors)]
 
 
 def as_meshes(X: Any) -> list[Mesh]:
-    """A non-empty list of meshes from a list or tuple of `Mesh` or trimesh objects."""
+    """A non-empty list of meshes from a list, tuple or array of `Mesh` or trimesh objects."""
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
+        X = X.tolist()
     if not isinstance(X, (list, tuple)):
         raise ValueError(f"X: expected a list of Mesh, got {type(X).__name__}")
-    if not X:
+    if len(X) == 0:
         raise ValueError("X: the set is empty (0 meshes)")
     for i, item in enumerate(X):
         if not adapters.is_mesh(item):

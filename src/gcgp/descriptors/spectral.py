@@ -49,8 +49,9 @@ class GeometryVectors(SpectralDescriptor):
 
     fitted: ClassVar = {"band_": FittedValue(per_channel=False, positive=True)}
 
-    def _validate_options(self) -> None:
-        super()._validate_options()
+    def validate(self) -> None:
+        """See `SpectralDescriptor`."""
+        super().validate()
         if self.n_splines is not None:
             check_integer("n_splines", self.n_splines, self.n_vectors)
         if not isinstance(self.percentile, (int, float, np.number)) or not 0 < self.percentile <= 100:

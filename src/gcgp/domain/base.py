@@ -168,6 +168,10 @@ class Domains(ABC):
         """Whether `chart` has a coordinate of this name."""
         return re.fullmatch(self.coordinate_pattern, coordinate) is not None
 
+    def check_training(self, domain_of: Int[np.ndarray, "signals"]) -> None:
+        """Warn about anything unusual in the domains of a training set; by default do nothing."""
+        return None
+
     def signature(self, chart_kinds: Sequence[str], fixed_vertices: bool) -> dict[str, Any]:
         """JSON facts about the training domains that signals to predict must share.
 

@@ -37,8 +37,12 @@ def mesh_chart(
 
     `kind="geodesic"` computes ρ and θ by fast marching; `"logmap"` takes both from the logarithmic map of
     potpourri3d, which is slower, if it is installed and the mesh is a manifold. Fast marching decides in
-    either case which pairs exist. Vertices that are not in `rows` have no pairs.
+    either case which pairs exist. Vertices that are not in `rows` have no pairs. The chart of a scaled copy
+    is computed from that of the original, so that the cache serves both.
     """
+    if mesh.unscaled is not None:
+        original, factor = mesh.unscaled
+        return _scaled(mesh_chart(original, coordinates, reach / factor, kind, rows), factor)
     arrays = cached(*_recipe(mesh, coordinates, reach, kind))
     if rounded_up(mesh, float(reach)) > reach or rows is not None:
         arrays = _cut(arrays, float(reach), rows)
@@ -46,8 +50,20 @@ def mesh_chart(
     return Chart(arrays["row_offsets"], arrays["neighbors"], columns)
 
 
+def _scaled(chart: Chart, factor: float) -> Chart:
+    """The chart of a mesh whose lengths are multiplied by `factor`; angles stay."""
+    scaled = {
+        name: values if name == "theta" else (values * np.float64(factor)).astype(values.dtype)
+        for name, values in chart.coordinates.items()
+    }
+    return Chart(chart.row_offsets, chart.neighbors, scaled)
+
+
 def cache_mesh_chart(mesh: Mesh, coordinates: Sequence[str], reach: float, kind: str = "geodesic") -> None:
     """Compute what `mesh_chart` will need, unless the cache has it."""
+    if mesh.unscaled is not None:
+        original, factor = mesh.unscaled
+        return cache_mesh_chart(original, coordinates, reach / factor, kind)
     parts, compute, check = _recipe(mesh, coordinates, reach, kind)
     if not is_cached(parts):
         cached(parts, compute, check)

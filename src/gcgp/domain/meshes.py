@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,10 +14,14 @@ from gcgp._numerics.segments import join_offsets, offsets_from_counts
 from gcgp._runtime.cache import cache_folder
 from gcgp.domain.base import Chart, Domains, Rows, chart_kind
 from gcgp.domain.mesh_charts import MESH_CHART_KINDS, cache_mesh_chart, mesh_chart
+from gcgp.domain.mesh_units import warn_about_other_units, warn_about_units
 from gcgp.mesh.mesh import Mesh
 
 MAX_RELATIVE_RADIUS = 0.15
 """Largest default radius, relative to the square root of the area."""
+
+SIZE_LIMITS = ("smallest_size", "largest_size")
+"""Names of the sizes of training meshes in a signature."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +80,28 @@ class Meshes(Domains):
     def arrays(self) -> list[np.ndarray | None]:
         """Vertices and faces of all meshes."""
         return [array for mesh in self.meshes for array in (mesh.vertices, mesh.faces)]
+
+    @property
+    def sizes(self) -> Float[np.ndarray, "domains"]:
+        """Square root of the area of each mesh."""
+        return np.array([mesh.size for mesh in self.meshes])
+
+    def check_training(self, domain_of: Int[np.ndarray, "signals"]) -> None:
+        """Warn if the sizes of these meshes suggest that their units differ."""
+        warn_about_units(self.meshes, self.sizes, domain_of)
+
+    def signature(self, chart_kinds: Sequence[str], fixed_vertices: bool) -> dict[str, Any]:
+        """The smallest and the largest size, too."""
+        sizes = self.sizes
+        limits = dict(zip(SIZE_LIMITS, (float(sizes.min()), float(sizes.max())), strict=True))
+        return super().signature(chart_kinds, fixed_vertices) | limits
+
+    def check_signature(self, signature: Mapping[str, Any], domain_of: Int[np.ndarray, "signals"]) -> None:
+        """Warn, too, if the size of a mesh suggests other units than those of the training meshes."""
+        super().check_signature(signature, domain_of)
+        smallest, largest = (signature.get(name) for name in SIZE_LIMITS)
+        if isinstance(smallest, float) and isinstance(largest, float):
+            warn_about_other_units(self.meshes, self.sizes, domain_of, (smallest, largest))
 
     def prepare(self, coordinates: Sequence[str], reach: float, kind: str = "auto") -> None:
         """Compute charts in advance with the workers of `joblib.parallel_config`, and cache them.

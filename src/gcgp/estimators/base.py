@@ -25,7 +25,8 @@ from gcgp._runtime.history import History, Step
 from gcgp._runtime.memory import as_bytes, runs
 from gcgp._runtime.options import resolve_option
 from gcgp._runtime.processes import ProcessGroup
-from gcgp.domain import Signals, as_signals
+from gcgp.descriptors import SpectralDescriptor
+from gcgp.domain import Mesh, Signals, as_signals
 from gcgp.estimators.evidence import VertexEvidence
 from gcgp.estimators.fit import FittedModel, fit_model
 from gcgp.estimators.options import Runtime, as_device, resolve_runtime
@@ -44,6 +45,12 @@ from gcgp.inference.method import InferenceMethod
 from gcgp.inference.methods import METHODS
 from gcgp.inference.training_set import TrainingSet
 from gcgp.kernel.inducing import INDUCING_METHODS
+from gcgp.selection.descriptors import (
+    Described,
+    described_candidates,
+    resolve_descriptors,
+    select_descriptor,
+)
 from gcgp.selection.options import (
     Learn,
     ModelOptions,
@@ -53,7 +60,7 @@ from gcgp.selection.options import (
     resolve_learn,
     resolve_patch,
 )
-from gcgp.selection.search import RUNGS
+from gcgp.selection.search import RUNGS, SearchTable
 from gcgp.weighting import Weighting
 
 
@@ -96,6 +103,7 @@ class ConvolutionalGP(BaseEstimator):
     features_: Features
     posterior_: Posterior
     likelihood_: Any
+    descriptor_: SpectralDescriptor | None
     history_: list[Step]
     n_iter_: int
 
@@ -112,6 +120,7 @@ class ConvolutionalGP(BaseEstimator):
         likelihood: Any = "auto",
         inference: Any = "closed-form",
         search: str | None = "fast",
+        descriptor: Any = "auto",
         learn: Any = None,
         runtime: Runtime | None = None,
         random_state: Any = 0,
@@ -126,6 +135,7 @@ class ConvolutionalGP(BaseEstimator):
         self.likelihood = likelihood
         self.inference = inference
         self.search = search
+        self.descriptor = descriptor
         self.learn = learn
         self.runtime = runtime
         self.random_state = random_state
@@ -226,6 +236,7 @@ class ConvolutionalGP(BaseEstimator):
             learn,
             self.search,
             self.n_inducing == "auto",
+            resolve_descriptors(self.descriptor),
         )
         check_representable("lengthscale", options.kernel.lengthscale, runtime.dtype)
         check_representable("position", options.patch.position, runtime.dtype)
@@ -247,6 +258,8 @@ class ConvolutionalGP(BaseEstimator):
     def _input(self, X: Any) -> Signals:
         """Signals to predict, checked against those of training."""
         check_is_fitted(self, "posterior_")
+        if self.descriptor_ is not None and not isinstance(X, Signals):
+            X = self.descriptor_.transform(X)
         signals = as_signals(X)
         domain = type(signals.domains).__name__
         if domain != self.domain_:
@@ -259,7 +272,7 @@ class ConvolutionalGP(BaseEstimator):
 
     def _fit(
         self,
-        signals: Signals,
+        X: Signals | list[Mesh],
         group: Int[np.ndarray, "N"],
         targets: Float[np.ndarray, "N"],
         groups: int,
@@ -267,10 +280,12 @@ class ConvolutionalGP(BaseEstimator):
     ) -> FittedModel:
         """Fit the model and set the attributes that classifier and regressor share.
 
-        `group` is the class of each signal, or 0 in regression. Signals are those of this process, group and
-        targets those of all processes.
+        `group` is the class of each signal, or 0 in regression. Signals or meshes are those of this process,
+        group and targets those of all processes.
         """
         options, runtime = self._resolve_options(len(group))
+        candidates = described_candidates(X, options, processes)
+        signals = candidates[0].signals
         weights = options.aggregate.vertex_weights
         if weights is not None and len(signals.domains) > 1:
             n = int(np.argmax(signals.domain_of != signals.domain_of[0]))
@@ -308,13 +323,19 @@ class ConvolutionalGP(BaseEstimator):
                 checkpoint,
                 Progress(bar),
             )
-            fitted = fit_model(data, options, vertex_weights, context)
-        self._set_fitted(fitted, signals, context.history)
+            table, selected = SearchTable(), candidates[0]
+            if len(candidates) > 1:
+                selected = select_descriptor(candidates, data, options, context, table)
+            selected.signals.domains.check_training(selected.signals.domain_of)
+            data = replace(data, signals=selected.signals)
+            fitted = fit_model(data, options, vertex_weights, context, table)
+        self._set_fitted(fitted, selected, context.history)
         self.largest_value_ = largest_value
         return fitted
 
-    def _set_fitted(self, fitted: FittedModel, signals: Signals, history: History) -> None:
-        result = fitted.inference
+    def _set_fitted(self, fitted: FittedModel, described: Described, history: History) -> None:
+        result, signals = fitted.inference, described.signals
+        self.descriptor_ = described.descriptor
         for name, value in result.attributes.items():
             setattr(self, name, value)
         self.features_, self.posterior_, self.bound_ = result.features, result.posterior, result.bound

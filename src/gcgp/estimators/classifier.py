@@ -9,7 +9,7 @@ from jaxtyping import Float
 from sklearn.base import ClassifierMixin
 
 from gcgp._runtime.processes import ProcessGroup
-from gcgp.domain import as_signals
+from gcgp.domain.adapters.signals import as_meshes_or_signals
 from gcgp.estimators.base import ConvolutionalGP
 from gcgp.estimators.labels import encode_labels, labels_of
 from gcgp.estimators.sharding import labels_of_all_processes
@@ -49,6 +49,10 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         search: How thoroughly weighting, chart, kernel, aggregation and the contents of patches are compared,
             where they are `"auto"`: `"fast"`, `"thorough"`, or None (not at all). The guide lists what is
             compared on which data.
+        descriptor: How values on vertices are computed if X is a list of meshes: a descriptor such as
+            `WaveKernelSignature(scale="area")`, a list of descriptors, among which the leave-one-out
+            likelihood decides, or `"auto"`: `search` compares all descriptors at both scales. With one mesh
+            per class, where nothing can be compared, or without `search`, the first of them is used.
         learn: Parameters to learn by gradients: None, True, names, or `Learn(...)`.
         runtime: Precision, device, memory limit, checkpoint and progress: `Runtime(...)`.
         random_state: Seed or `RandomState`; the same seed gives the same model.
@@ -56,6 +60,7 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
     Attributes:
         classes_: The labels, in the order of the columns of `predict_proba`.
         n_features_in_: Number of channels.
+        descriptor_: The fitted descriptor; None if X has values.
         search_: The configurations that `search` compared; prints as a table, `to_pandas()` gives a
             `DataFrame`.
         weightings_, kernels_: The fitted weighting and patch kernel of each scale.
@@ -83,12 +88,12 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
     task: ClassVar[str] = "classification"
 
     def fit(self, X: Any, y: Any) -> GCGPClassifier:
-        """Fit to signals, or images `[N, H, W]` or `[N, H, W, C]`, and their labels."""
+        """Fit to signals, images `[N, H, W]` or `[N, H, W, C]`, or a list of meshes, and their labels."""
         self._resolve_options()
-        signals, processes = as_signals(X), ProcessGroup.current()
-        labels = labels_of_all_processes(labels_of(y), len(signals), processes)
+        inputs, processes = as_meshes_or_signals(X), ProcessGroup.current()
+        labels = labels_of_all_processes(labels_of(y), len(inputs), processes)
         classes, codes = encode_labels(labels, len(labels))
-        fitted = self._fit(signals, codes, np.ones(len(codes)), len(classes), processes).inference
+        fitted = self._fit(inputs, codes, np.ones(len(codes)), len(classes), processes).inference
         self.classes_ = classes
         self.alpha_ = fitted.closed_form.alpha
         self.softmax_weight_ = fitted.attributes.get("softmax_weight_", 0.0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
+from gcgp.domain import Signals
 from gcgp.estimators.evidence import VertexEvidence
 
 
@@ -37,7 +38,9 @@ def predict_latent(
 
 
 def last_step(model: Any, X: Any) -> tuple[Any, Any]:
-    """The last step of a pipeline, and what the steps before it make of X."""
-    if not isinstance(model, Pipeline):
-        return model, X
-    return model[-1], model[:-1].transform(X) if len(model) > 1 else X
+    """The last step of a pipeline, and what the steps before it, or its own descriptor, make of X."""
+    if isinstance(model, Pipeline):
+        X = model[:-1].transform(X) if len(model) > 1 else X
+        model = model[-1]
+    descriptor = getattr(model, "descriptor_", None)
+    return model, X if descriptor is None or isinstance(X, Signals) else descriptor.transform(X)

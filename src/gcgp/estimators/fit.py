@@ -49,8 +49,12 @@ def fit_model(
     options: ModelOptions,
     vertex_weights: Float[Tensor, "vertices"] | None,
     context: FitContext,
+    table: SearchTable | None = None,
 ) -> FittedModel:
-    """Fit a model with the given options to the training signals."""
+    """Fit a model with the given options to the training signals.
+
+    Configurations that are compared are added to the table.
+    """
     closed_form, method, learn = options.likelihood.closed_form(), options.method, options.learn
     order = _random_order(data, context.rng)
     trial_rows = order[: _trial_size(data, options, context)]
@@ -70,9 +74,8 @@ def fit_model(
         context.progress.update,
     )
     scored = _scored_size(len(signals))
-    search = ModelSearch(
-        trial_data, template, options, scored, vertex_weights, replace(context, progress=Progress())
-    )
+    quiet = replace(context, progress=Progress())
+    search = ModelSearch(trial_data, template, options, scored, vertex_weights, quiet, table or SearchTable())
     result = search.run()
     candidate, trial = result.best.candidate, result.best.trial
     identical = data.processes.rank == 0 and warn_if_identical(candidate.specs, trial.data.signals)

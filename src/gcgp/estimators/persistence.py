@@ -149,8 +149,11 @@ def _describe_estimator(name: str, model: Any) -> Described:
         name: DESCRIBE.get(name, partial(values.plain_parameter, name))(getattr(model, name, None))
         for name in FITTED_ATTRIBUTES[kind]
     }
-    description["terms"] = []
+    description["terms"], description["descriptor"] = [], None
     tensors = {"posterior.weights": model.posterior_.weights, "posterior.roots": model.posterior_.roots}
+    if model.descriptor_ is not None:
+        description["descriptor"], descriptor_tensors = _describe_descriptor("descriptor_", model.descriptor_)
+        tensors |= with_prefix("descriptor.", descriptor_tensors)
     for i, term in enumerate(model.features_.terms):
         term_description, term_tensors = terms.describe_term(term)
         description["terms"].append(term_description)
@@ -159,7 +162,7 @@ def _describe_estimator(name: str, model: Any) -> Described:
 
 
 def _rebuild_estimator(where: str, description: Any, tensors: dict[str, Tensor]) -> ConvolutionalGP:
-    checks.as_object(where, description, ("class", "parameters", "fitted", "terms"))
+    checks.as_object(where, description, ("class", "parameters", "fitted", "terms", "descriptor"))
     name = checks.as_choice(f"{where}.class", description["class"], ESTIMATORS)
     field, kind, attributes = f"{where}.parameters", ESTIMATORS[name], FITTED_ATTRIBUTES[name]
     model: Any = kind(**values.rebuild_parameters(field, kind, _local(description["parameters"])))
@@ -177,6 +180,13 @@ def _rebuild_estimator(where: str, description: Any, tensors: dict[str, Tensor])
         for i, term in enumerate(checks.as_list(f"{where}.terms", description["terms"], 1, MAX_TERMS))
     ]
     model.features_ = Features(model_terms, as_bytes(runtime.memory_limit), constant=model.constant_)
+    model.descriptor_ = None
+    if description["descriptor"] is not None:
+        model.descriptor_ = _rebuild_descriptor(
+            f"{where}.descriptor", description["descriptor"], take_prefix(tensors, "descriptor.")
+        )
+        if (model.domain_, model.n_features_in_) != ("Meshes", len(model.descriptor_.mean_)):
+            raise ValueError(f"{where}: the model was not fitted to the signals of its descriptor")
     model.posterior_ = terms.rebuild_posterior(
         f"{where}.posterior", take_prefix(tensors, "posterior."), model.features_.size, model.variance_
     )
@@ -224,7 +234,7 @@ def _rebuild_descriptor(where: str, description: Any, tensors: dict[str, Tensor]
     checks.as_object(where, description, ("class", "parameters"), ("defined_in",))
     kind = find_class(where, description, SpectralDescriptor)
     descriptor = kind(**values.rebuild_parameters(f"{where}.parameters", kind, description["parameters"]))
-    descriptor._validate_options()
+    descriptor.validate()
     mean = checked_tensor(f"{where}.mean_", tensors.get("mean_"), (None,), torch.float64)
     for name, limit in DESCRIPTOR_LIMITS.items():
         if getattr(descriptor, name, None) is not None:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 
 from gcgp._runtime.processes import ProcessGroup
-from gcgp.domain import as_signals
+from gcgp.domain.adapters.signals import as_meshes_or_signals
 from gcgp.estimators.base import ConvolutionalGP
 from gcgp.estimators.labels import as_targets, labels_of
 from gcgp.estimators.sharding import labels_of_all_processes
@@ -26,9 +26,8 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
     Attributes:
         intercept_: Mean of the training targets, to which the latent function is added.
         noise_: Variance of the noise.
-        n_features_in_, weightings_, kernels_, variance_, bound_, history_, n_iter_, start_weightings_,
-        features_,
-            posterior_: As in `GCGPClassifier`.
+        n_features_in_, descriptor_, search_, weightings_, kernels_, variance_, bound_, history_, n_iter_,
+            start_weightings_, features_, posterior_: As in `GCGPClassifier`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -42,15 +41,15 @@ class GCGPRegressor(RegressorMixin, ConvolutionalGP):
     task: ClassVar[str] = "regression"
 
     def fit(self, X: Any, y: Any) -> GCGPRegressor:
-        """Fit to signals, or images `[N, H, W]` or `[N, H, W, C]`, and their targets `[N]`."""
+        """Fit to signals, images `[N, H, W]` or `[N, H, W, C]`, or meshes, and their targets `[N]`."""
         self._resolve_options()
-        signals, processes = as_signals(X), ProcessGroup.current()
-        labels = labels_of_all_processes(labels_of(y), len(signals), processes)
+        inputs, processes = as_meshes_or_signals(X), ProcessGroup.current()
+        labels = labels_of_all_processes(labels_of(y), len(inputs), processes)
         targets = as_targets(labels, len(labels))
         check_targets(targets)
         intercept = float(targets.mean())
         group = np.zeros(len(targets), dtype=np.int64)
-        fitted = self._fit(signals, group, targets - intercept, 1, processes).inference
+        fitted = self._fit(inputs, group, targets - intercept, 1, processes).inference
         self.intercept_ = intercept
         self.noise_ = fitted.closed_form.noise
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from gcgp._runtime.options import Options
+from gcgp.descriptors import SpectralDescriptor
 from gcgp.io import checks
 from gcgp.io.classes import argument_names, describe_object, find_class
 from gcgp.io.kernels import describe_kernel, rebuild_kernel
@@ -23,7 +24,8 @@ from gcgp.weighting import Weighting
 
 MAX_ARRAY_BYTES = 16 << 20
 DTYPE_PATTERN = r"bool|u?int(8|16|32|64)|float(16|32|64)|[<>][iuf][248]|[<>]U\d{1,7}"
-VALUE_KINDS = ("options", "weighting", "kernel", "array", "list", "tuple")
+Validated = TypeVar("Validated", Options, SpectralDescriptor)
+VALUE_KINDS = ("options", "descriptor", "weighting", "kernel", "array", "list", "tuple")
 
 
 def plain_parameter(name: str, value: Any) -> Any:
@@ -36,6 +38,8 @@ def plain_parameter(name: str, value: Any) -> Any:
         return str(value)
     if isinstance(value, Options):
         return {"is": "options", **describe_instance(value)}
+    if isinstance(value, SpectralDescriptor):
+        return {"is": "descriptor", **describe_instance(value)}
     if isinstance(value, Weighting):
         return {"is": "weighting", **describe_weighting(value)}
     if isinstance(value, Kernel):
@@ -69,7 +73,9 @@ def parameter(where: str, value: Any, nesting: int = checks.MAX_NESTING) -> Any:
     kind = checks.as_choice(f"{where}.is", value.get("is"), VALUE_KINDS)
     content = {key: item for key, item in value.items() if key != "is"}
     if kind == "options":
-        return _options(where, content, nesting - 1)
+        return _with_parameters(where, content, Options, nesting - 1)
+    if kind == "descriptor":
+        return _with_parameters(where, content, SpectralDescriptor, nesting - 1)
     if kind == "weighting":
         return rebuild_weighting(where, content)
     if kind == "kernel":
@@ -89,15 +95,16 @@ def rebuild_parameters(
     return {name: parameter(f"{where}.{name}", value, nesting) for name, value in described.items()}
 
 
-def _options(where: str, description: Any, nesting: int) -> Options:
+def _with_parameters(where: str, description: Any, base: type[Validated], nesting: int) -> Validated:
+    """An instance of a subclass of `base` that `describe_instance` described."""
     checks.as_object(where, description, ("class", "parameters"), ("defined_in",))
-    kind = find_class(where, description, Options)
-    options = kind(**rebuild_parameters(f"{where}.parameters", kind, description["parameters"], nesting))
+    kind = find_class(where, description, base)
+    instance = kind(**rebuild_parameters(f"{where}.parameters", kind, description["parameters"], nesting))
     try:
-        options.validate()
+        instance.validate()
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {error}") from error
-    return options
+    return instance
 
 
 def _kernel(where: str, description: Any) -> Kernel:

@@ -37,6 +37,11 @@ class Mesh:
     vertices: Float[np.ndarray, "V 3"]
     faces: Int[np.ndarray, "F 3"]
     name: str = field(default="", kw_only=True)
+    unscaled: tuple[Mesh, float] | None = field(default=None, kw_only=True, repr=False)
+    """The mesh of which this is a scaled copy, and the factor; charts of both are computed once.
+
+    `scaled` sets it. It is dropped if vertices or faces are not those of that mesh.
+    """
 
     def __post_init__(self) -> None:
         vertices = self._read("vertices", "fiu", np.float64)
@@ -53,6 +58,13 @@ class Mesh:
         check_vertex_indices(faces, len(vertices), self.title, "faces")
         object.__setattr__(self, "vertices", vertices)
         object.__setattr__(self, "faces", faces)
+        if self.unscaled is not None:
+            original, factor = self.unscaled
+            same = np.array_equal(vertices, original.vertices * factor) and np.array_equal(
+                faces, original.faces
+            )
+            if not same:
+                object.__setattr__(self, "unscaled", None)
 
     def _read(self, name: str, kinds: str, dtype: type) -> np.ndarray:
         """A field as a read-only array `[*, 3]` of this type."""
@@ -140,7 +152,16 @@ class Mesh:
 
     def scaled(self, factor: float) -> Mesh:
         """The mesh with all lengths multiplied by `factor`."""
-        return replace(self, vertices=self.vertices * factor)
+        original, earlier = self.unscaled or (self, 1.0)
+        total = earlier * factor
+        if not 0 < total < np.inf:
+            return replace(self, vertices=self.vertices * factor)
+        return replace(self, vertices=original.vertices * total, unscaled=(original, total))
+
+    @property
+    def size(self) -> float:
+        """Square root of the area: a length by which meshes are compared."""
+        return self.area**0.5
 
     def report(self) -> MeshReport:
         """Counts of vertices, faces and edges, and of defects such as boundaries and duplicate faces."""

@@ -90,6 +90,8 @@ def alternatives(options: ModelOptions, signals: Signals) -> Choices:
         result["aggregate"] = [{"aggregate": kind} for kind in ("mean", "sum")]
     if _is_auto(options.weighting):
         kinds = domains.chart_kinds if options.chart == "auto" else (chart_kind(domains, options.chart),)
+        if domains.costly_charts and search == "fast":
+            kinds = kinds[:1]
         result["weighting"] = [
             {"weightings": weightings, "chart": kind}
             for kind in kinds

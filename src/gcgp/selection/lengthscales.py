@@ -13,7 +13,9 @@ from gcgp.selection.term_specs import Lengthscales, TermSpec
 from gcgp.selection.trial import InducingPatches, Trial
 
 FIRST_OCTAVES: SearchPoint = (-1.0, 0.0)
-"""log2 of the lengthscales of bins and position relative to the median distances, where the search starts."""
+"""log2 of the lengthscales of bins and position relative to the median distances: the mode of a prior."""
+PRIOR_STD_OCTAVES = 1.5
+"""Standard deviation of the prior. Without signals that can be left out, it decides alone."""
 LENGTHSCALE_STEPS_OCTAVES: SearchPoint = (0.5, 1.0)
 MAX_OCTAVES_FROM_MEDIAN = 4.0
 MIN_GAIN_PER_OCTAVE = 0.01
@@ -80,7 +82,12 @@ class LengthscaleSearch:
             return result.loss
 
         def penalty(point: SearchPoint) -> float:
-            return MIN_GAIN_PER_OCTAVE * sum(max(0.0, -exponent) for exponent in point)
+            below = sum(max(0.0, -exponent) for exponent in point)
+            squares = sum(
+                (exponent - mode) ** 2 for exponent, mode in zip(point, FIRST_OCTAVES, strict=False)
+            )
+            prior = 0.5 * squares / PRIOR_STD_OCTAVES**2
+            return MIN_GAIN_PER_OCTAVE * below + prior / max(1, self.trial.left_out)
 
         def penalized(point: SearchPoint) -> float:
             if max(map(abs, point)) > MAX_OCTAVES_FROM_MEDIAN:
@@ -125,7 +132,8 @@ def search_lengthscales(
     if with_position:
         moves = (bins_step, position_step)
         positioned = search.run(specs, (candidate.at[0], first[1]), moves, candidate.start)
-        if positioned.loss < candidate.loss - MIN_GAIN_OF_POSITION:
+        # Nothing to compare: positions count by default.
+        if not trial.left_out or positioned.loss < candidate.loss - MIN_GAIN_OF_POSITION:
             return positioned
         # Likelihood and variance of similar models were searched since.
         return replace(candidate, start=positioned.start)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from gcgp._runtime.errors import (
     unknown_option,
 )
 from gcgp._runtime.options import Options, resolve_option
+from gcgp.descriptors import SpectralDescriptor
 from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.method import OBJECTIVES, InferenceMethod
 from gcgp.kernel.base import KERNEL_NAMES
@@ -187,6 +188,8 @@ class ModelOptions:
     """How thoroughly the structure of the model is searched."""
     auto_inducing: bool = False
     """Whether the number of inducing patches is a default."""
+    descriptors: Sequence[SpectralDescriptor] | None = None
+    """Candidate descriptors of meshes; None: the default ones."""
 
     @property
     def variance(self) -> float | None:

@@ -75,9 +75,17 @@ IMAGE_RUNGS = {
 """Images have few candidates, which differ in how many inducing patches they need."""
 
 
+MESH_RUNGS = {
+    None: (LAST_RUNG,),
+    "fast": (Rung(200, MAX_TRIAL_PATCHES, 200, (1.0, 1.0), 2), LAST_RUNG),
+    "thorough": (Rung(500, MAX_TRIAL_PATCHES, 300, (1.0, 1.0), 3), LAST_RUNG),
+}
+"""Meshes are few, and a sample of few vertices of each would make losses noisy."""
+
+
 def rungs_of(search: str | None, domains: Domains) -> tuple[Rung, ...]:
     """The rungs of a search on this kind of domain."""
-    return (IMAGE_RUNGS if domains.one_chart else RUNGS)[search]
+    return (IMAGE_RUNGS if domains.one_chart else MESH_RUNGS if domains.costly_charts else RUNGS)[search]
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,10 @@ class SearchTable:
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
+    common: dict[str, Any] = field(default_factory=dict)
+    """Columns of all rows to come."""
+    rungs: int = 0
+    """Rungs before those of the search of configurations: one, if descriptors were compared."""
 
     def to_pandas(self) -> Any:
         """The rows as a `pandas.DataFrame`."""
@@ -166,12 +178,12 @@ class ModelSearch:
         default = default_configuration(self.options, self.data.signals)
         open_choices = alternatives(self.options, self.data.signals)
         if not open_choices:
-            evaluation = self._evaluate(default, len(rungs) - 1, rungs[-1])
+            evaluation = self.evaluate(default, len(rungs) - 1, rungs[-1])
             return SearchResult(evaluation, evaluation)
         evaluated, best = self._sweep(default, open_choices, rungs[0])
         for number, rung in enumerate(rungs[1:], 1):
             evaluated = [
-                self._evaluate(
+                self.evaluate(
                     previous.configuration,
                     number,
                     rung,
@@ -191,7 +203,7 @@ class ModelSearch:
 
         All evaluations, the default first, and the best of them.
         """
-        best = self._evaluate(default, 0, rung)
+        best = self.evaluate(default, 0, rung)
         evaluated = {str(best.configuration.describe()): best}
         for _ in range(SWEEPS):
             for changes in open_choices.values():
@@ -200,13 +212,13 @@ class ModelSearch:
                     configuration = replace(base.configuration, **change)
                     key = str(configuration.describe())
                     if key not in evaluated:
-                        evaluated[key] = self._evaluate(
+                        evaluated[key] = self.evaluate(
                             configuration, 0, rung, base.candidate.start, base.candidate.at, decided=True
                         )
                         best = _better(best, evaluated[key])
         return list(evaluated.values()), best
 
-    def _evaluate(
+    def evaluate(
         self,
         configuration: Configuration,
         number: int,
@@ -269,8 +281,9 @@ class ModelSearch:
         description["position"] = "yes" if "position" in candidate.specs[0].columns else "no"
         self.table.rows.append(
             {
-                "rung": evaluation.rung,
+                "rung": self.table.rungs + evaluation.rung,
                 "signals": signals,
+                **self.table.common,
                 **description,
                 "lengthscale": float(2 ** candidate.at[0]),
                 "loss": float(candidate.loss),

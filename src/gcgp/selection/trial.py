@@ -44,6 +44,12 @@ class Trial:
     device: torch.device = CPU
     progress: Callable[[int], None] = lambda count: None
 
+    @property
+    def left_out(self) -> int:
+        """Number of trial signals that can be left out: all but the only signals of their classes."""
+        members = torch.bincount(self.data.group)
+        return len(self.data.group) if self.data.groups == 1 else int((members[self.data.group] > 1).sum())
+
     def inducing(
         self, specs: Sequence[TermSpec], lengthscales: Sequence[Lengthscales], rng: np.random.Generator
     ) -> list[Tensor]:

@@ -6,19 +6,34 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+import numpy as np
 import scipy.sparse
 from torch.utils.data import DataLoader
 
 from gcgp._runtime.arrays import as_list, plain_array
-from gcgp.domain.adapters.meshes import is_mesh
+from gcgp.domain.adapters.meshes import as_meshes, is_mesh
 from gcgp.domain.adapters.networkx import is_networkx
 from gcgp.domain.adapters.pyg import is_pyg
 from gcgp.domain.signals import Signals
+from gcgp.mesh.mesh import Mesh
 
 NO_VALUES = (
-    "X: got meshes, which have no values on their vertices; put a descriptor before the estimator, as in "
-    "make_pipeline(GeometryVectors(), GCGPClassifier()), or use Signals.on_meshes(values, meshes)"
+    "X: got meshes, which have no values on their vertices; fit an estimator to a list of meshes, compute "
+    "values with a descriptor such as GeometryVectors(), or use Signals.on_meshes(values, meshes)"
 )
+
+
+def as_meshes_or_signals(X: Any) -> Signals | list[Mesh]:
+    """A list of meshes from a list or array of `Mesh` or trimesh objects; signals from anything else."""
+    listed = isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype == object)
+    if not listed or not any(is_mesh(item) for item in X):
+        return as_signals(X)
+    for i, item in enumerate(X):
+        if not is_mesh(item):
+            raise ValueError(
+                f"X[{i}]: expected a Mesh, got {type(item).__name__}, but other items are meshes"
+            )
+    return as_meshes(X)
 
 
 def as_signals(X: Any) -> Signals:
