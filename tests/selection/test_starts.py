@@ -17,7 +17,7 @@ def test_rings_are_evenly_spaced_whatever_the_radii_were():
     assert weighting.radii.tolist() == pytest.approx([1.0, 4.0, 7.0])
     narrow = evenly_spaced(weighting, DOMAINS, width_octaves=-1.0, octaves=1.0)
     assert narrow.radii.tolist() == pytest.approx([2.0, 8.0, 14.0])
-    assert float(narrow.radial_width) == pytest.approx(float(weighting.radial_width))
+    assert narrow.radial_width.item() == pytest.approx(weighting.radial_width.item())
 
 
 def test_only_several_rings_can_be_spread():
@@ -33,8 +33,8 @@ def test_the_search_finds_width_size_and_lengthscale(lengthscale):
 
     def loss(weightings, factor):
         (weighting,) = weightings
-        size = np.log2(float(weighting.radii.max()) / 14)
-        width = np.log2(float(weighting.radial_width) / float(weighting.radii.max()) * 7 / 2.25)
+        size = np.log2(weighting.radii.max().item() / 14)
+        width = np.log2(weighting.radial_width.item() / weighting.radii.max().item() * 7 / 2.25)
         tried.append((size**2 + width**2 + (np.log2(factor) - 1) ** 2, size, width, factor))
         return tried[-1][0]
 
@@ -48,7 +48,7 @@ def test_rings_do_not_become_narrower_than_gradients_allow():
     widths = []
 
     def loss(weightings, factor):
-        widths.append(float(weightings[0].radial_width))
+        widths.append(weightings[0].radial_width.item())
         return widths[-1]
 
     search_rings(Radial([0.0, 1.0, 2.0]), DOMAINS, loss, lengthscale=True)
@@ -60,7 +60,7 @@ def test_zoom_scales_all_weightings(refine, expected):
     tried = {}
 
     def loss(weightings, factor):
-        first, second = (float(weighting.radii.max()) for weighting in weightings)
+        first, second = (weighting.radii.max().item() for weighting in weightings)
         assert second == pytest.approx(2 * first)
         tried[first] = abs(first - 3.0) if refine else abs(first - 3.5)
         return tried[first]
