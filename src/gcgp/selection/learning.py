@@ -47,7 +47,7 @@ MAX_OBJECTIVE_SIGNALS = 4_000
 """Signals of the objective: more take long and change little."""
 MAX_OBJECTIVE_PATCHES = 1_500_000
 """The objective has at most as many signals as have this number of patches."""
-MAX_OBJECTIVE_KERNELS = 450_000_000
+MAX_OBJECTIVE_KERNELS = 600_000_000
 """If there were more kernel values, the objective has fewer inducing patches.
 
 Fewer vertices per image would bias learning towards wide bins, whose patches vary less between neighbors.

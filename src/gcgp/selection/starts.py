@@ -12,9 +12,12 @@ from gcgp.weighting import Radial, Weighting
 ZOOM_STEPS_OCTAVES = (1.0, 0.5)
 """log2 of the factor between two neighborhood sizes that are compared, at first and then."""
 MAX_ZOOM_OCTAVES = 3.0
-FIRST_RING_OCTAVES: SearchPoint = (-1.0, 0.0, 0.0)
-"""log2 of width, radii and lengthscale relative to the defaults, where the search for rings starts."""
-RING_STEPS_OCTAVES: SearchPoint = (1.0, 0.5, 0.5)
+FIRST_RING_OCTAVES: SearchPoint = (0.0, 0.0, -1.0)
+"""log2 of lengthscale, radii and width relative to the defaults, where the search for rings starts.
+
+The width, which matters most, is searched first.
+"""
+RING_STEPS_OCTAVES: SearchPoint = (0.5, 0.5, 1.0)
 MIN_WIDTH_SPACINGS = 0.5
 """Narrower rings have single vertices in their bins, and gradients by their radii vanish."""
 
@@ -39,23 +42,23 @@ def search_zoom(weightings: Sequence[Weighting], loss: Loss, *, refine: bool) ->
 def search_rings(weighting: Radial, domains: Domains, loss: Loss, *, lengthscale: bool) -> None:
     """Search the best width and size of evenly spaced rings and, if wanted, the lengthscale for them.
 
-    Rings that start apart from each other stay apart while they are learned.
+    Of rings that start close to each other, two often end at the same radius.
     """
     narrowest = MIN_WIDTH_SPACINGS * domains.spacing()
     _, width = domains.default_radii(len(weighting.radii))
     first = FIRST_RING_OCTAVES
-    if width * 2 ** first[0] < narrowest:
-        first = (0.0, *first[1:])
+    if width * 2 ** first[2] < narrowest:
+        first = (*first[:2], 0.0)
 
     def rings(point: SearchPoint) -> float:
         if max(abs(x) for x in point) > MAX_ZOOM_OCTAVES:
             return float("inf")
-        changed = evenly_spaced(weighting, domains, point[0], point[1])
+        changed = evenly_spaced(weighting, domains, point[1], point[2])
         if point != first and float(changed.radial_width.detach()) < narrowest:
             return float("inf")
-        return loss([changed], 2 ** point[2])
+        return loss([changed], 2 ** point[0])
 
-    steps = (*RING_STEPS_OCTAVES[:2], RING_STEPS_OCTAVES[2] * lengthscale)
+    steps = (RING_STEPS_OCTAVES[0] * lengthscale, *RING_STEPS_OCTAVES[1:])
     pattern_search(rings, first, [steps], diagonals=False)
 
 
@@ -65,12 +68,12 @@ def has_rings(weighting: Weighting) -> TypeGuard[Radial]:
 
 
 def evenly_spaced(
-    weighting: Radial, domains: Domains, width_octaves: float = 0.0, octaves: float = 0.0
+    weighting: Radial, domains: Domains, octaves: float = 0.0, width_octaves: float = 0.0
 ) -> Radial:
     """The weighting with as many radii as it has, evenly spaced.
 
-    At zero octaves, radii and width are the default ones of the domains; the first number of octaves scales
-    the width alone, the second both.
+    At zero octaves, radii and width are the default ones of the domains; `octaves` scales both, and
+    `width_octaves` the width alone.
     """
     radii, width = domains.default_radii(len(weighting.radii))
     factor = 2**octaves
