@@ -33,6 +33,7 @@ from gcgp.inference.parameters import (
 )
 from gcgp.inference.search import SearchPoint
 from gcgp.kernel import RotationAverage
+from gcgp.selection.comparison import Compared
 from gcgp.selection.learn_config import CHECK_SIGNALS, Division, LearnConfig, LearnedModel
 from gcgp.selection.lengthscales import Candidate
 from gcgp.selection.objective import Anchors, Objective, Scored
@@ -97,15 +98,20 @@ def learn_model(candidate: Candidate, config: LearnConfig) -> tuple[Candidate, S
         start = compared[-1].next_start
     before = compared.pop(0)
     after, learned = max(zip(compared, results, strict=True), key=lambda pair: pair[0].mean)
-    gain = after.logs - before.logs
-    standard_error = float(gain.std(correction=0)) / len(gain) ** 0.5
-    better = float(gain.mean()) > max(MIN_GAIN_OF_LEARNING, standard_error)
+    better = _is_better(after, before)
     history.stage = "check"
     for value in (before.mean, after.mean if better else before.mean):
         history.add(value)
     if not better:
         return candidate, None
     return Candidate(learned.specs, learned.lengthscales, None, after.next_start), None
+
+
+def _is_better(after: Compared, before: Compared) -> bool:
+    """Whether held-out signals gain enough, and more than chance."""
+    gain = after.logs - before.logs
+    standard_error = float(gain.std(correction=0)) / len(gain) ** 0.5
+    return float(gain.mean()) > max(MIN_GAIN_OF_LEARNING, standard_error)
 
 
 def _learn(
