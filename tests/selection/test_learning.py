@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 import gcgp
 from gcgp import GCGPClassifier, GCGPRegressor, Learn, Patch
 from gcgp.estimators import fit
-from gcgp.selection import learn_config, learning
+from gcgp.selection import learn_config, learning, search
 from gcgp.selection.learn_config import HELD_OUT_SHARE, Division
 from gcgp.selection.learning import _rescaled
 from gcgp.weighting import Box, Polar, Radial
@@ -166,6 +166,16 @@ def test_large_signals_are_compared_on_trial_signals_alone(hard_digits, monkeypa
     assert {step.stage for step in model.history_} == {"trial", "check"}
     assert divisions[0][0].trial_only
     assert divisions[0][1] == 40
+
+
+def test_learning_after_a_search_on_some_of_the_trial_signals(hard_digits, monkeypatch):
+    """Patches must be those of the signals whose labels are used; otherwise the best value is below −0.4."""
+    rungs = [replace(rung, signals=60) for rung in search.IMAGE_RUNGS["fast"]]
+    monkeypatch.setitem(search.IMAGE_RUNGS, "fast", tuple(rungs))
+    monkeypatch.setattr(search, "SMALL_GRAPH_VERTICES", 0)
+    model = GCGPClassifier("polar", learn=Learn(max_iter=2), search="fast", **SMALL).fit(*hard_digits)
+    zoom = [step.value for step in model.history_ if step.stage == "zoom"]
+    assert max(zoom) > -0.3
 
 
 @pytest.mark.parametrize("order", [(1.0, 1e-3), (1e-3, 1.0)])

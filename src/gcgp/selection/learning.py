@@ -24,7 +24,6 @@ from gcgp.inference.context import FitContext
 from gcgp.inference.features import Features, Term
 from gcgp.inference.likelihoods import normal_draws
 from gcgp.inference.parameters import (
-    LENGTHSCALE_NAMES,
     Parameters,
     TrainableParameter,
     learnable_names,
@@ -83,10 +82,17 @@ def learn_model(candidate: Candidate, config: LearnConfig) -> tuple[Candidate, S
 
     The given candidate is returned unless held-out signals are predicted better by more than chance.
     """
-    history = config.context.history
-    trial = config.data.gathered(config.trial_rows).signals
+    context, history = config.context, config.context.history
+    everything = config.data.gathered(config.trial_rows)
+    trial, specs = everything.signals, candidate.specs
+    if len(config.trial.data.signals) < len(trial):  # the search has used only some of the trial signals
+        config = replace(config, trial=replace(config.trial, data=everything))
+        specs = [
+            spec.with_weighting(spec.convolution.weighting, trial, context.memory, context.rng)
+            for spec in specs
+        ]
     division = Division.of(config, float(trial.vertex_counts.mean()))
-    given = LearnedModel(candidate.specs, candidate.lengthscales, 1.0, 1.0)
+    given = LearnedModel(specs, candidate.lengthscales, 1.0, 1.0)
     results, start = _learn(given, config, division, trial, candidate.start)
     if results[-1].inducing is not None:  # a comparison with other inducing patches would not be fair
         learned = results[-1]
@@ -126,6 +132,8 @@ def _learn(
     max_iter = config.learn.max_iter * (1.0 if division.trial_only else SAMPLE_SHARE)
     try:
         starts, start = _starts(given, config, division, trial, start)
+        if "inducing" in config.names:  # results with learned inducing patches cannot be compared
+            starts = starts[:1]
         results = list(starts)
         for number, model in enumerate(starts):
             history.stage = "trial" if division.trial_only else "more"
@@ -181,7 +189,9 @@ def _starts(
     search_zoom(weightings, loss, refine=rings is None)
     starts = [best_of_tried()]
     if rings is not None:
-        scaled = isinstance(given.specs[0].kernel, str) and any(n in LENGTHSCALE_NAMES for n in names)
+        scaled = isinstance(given.specs[0].kernel, str) and not {"lengthscale", "lengthscales"}.isdisjoint(
+            names
+        )
         search_rings(rings, trial.domains, loss, lengthscale=scaled)
         starts.append(best_of_tried())
     starts.sort(key=lambda pair: pair[0])
