@@ -55,6 +55,8 @@ Fewer vertices per image would bias learning towards wide bins, whose patches va
 OBJECTIVE_PATCH_DRAWS = 128
 """Patches drawn per signal to estimate prior variances."""
 OBJECTIVE_SOFTMAX_DRAWS = 128
+LEARNED_DECIMALS = 6
+"""Results are rounded: other numbers of threads or processes, which add in another order, give the same."""
 SAMPLE_SHARE = 0.25
 """Share of the iterations if there are more signals than trial signals: each takes longer and gains less."""
 START_SIGNALS, START_INDUCING = 1_500, 400
@@ -279,7 +281,7 @@ def _optimize(
         checkpoint=context.checkpoint,
         checkpoint_key=checkpoint_key,
     )
-    vector.set(best)
+    vector.set(np.round(best, LEARNED_DECIMALS))
     specs = [
         replace(
             spec.with_weighting(
