@@ -281,7 +281,8 @@ def _optimize(
         checkpoint=context.checkpoint,
         checkpoint_key=checkpoint_key,
     )
-    vector.set(np.round(best, LEARNED_DECIMALS))
+    low, high = np.array(vector.bounds).reshape(-1, 2).T
+    vector.set(np.clip(np.round(best, LEARNED_DECIMALS), low, high))
     specs = [
         replace(
             spec.with_weighting(
