@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gcgp import Signals, articulated_bodies
-from gcgp.selection.weightings import resolve_weightings, with_default_radii
+from gcgp.selection.weightings import resolve_weightings
 from gcgp.weighting import Anisotropic, Box, GaussianMixture, GeodesicPolar, Polar, Radial
 
 IMAGES = Signals.from_images(np.zeros((4, 12, 12))).domains
@@ -41,18 +41,6 @@ def test_each_item_of_a_list_is_one_scale_and_a_copy():
     assert isinstance(box, Box)
     assert radial is not given
     assert repr(radial) == repr(given)
-
-
-def test_default_radii_keep_the_bin_at_the_center():
-    for weighting in (Radial([0.0, 1.0, 2.0], 0.5), Polar([0.0, 1.0, 2.0], 4, 0.5)):
-        replaced = with_default_radii(weighting, IMAGES)
-        radii, width = IMAGES.default_radii(2)
-        np.testing.assert_allclose(replaced.radii.detach(), [0.0, *radii], rtol=1e-6)
-        assert float(replaced.radial_width.detach()) == pytest.approx(width)
-    without = with_default_radii(Radial([1.0, 2.0], 0.5), IMAGES)
-    np.testing.assert_allclose(without.radii.detach(), IMAGES.default_radii(2)[0], rtol=1e-6)
-    assert with_default_radii(Radial([0.0], 0.5), IMAGES) is None
-    assert with_default_radii(Box(3), IMAGES) is None
 
 
 def test_the_width_across_rays_follows_the_radii():

@@ -12,7 +12,8 @@ from sklearn.datasets import load_digits
 import gcgp
 from gcgp import GCGPClassifier, GCGPRegressor, Learn, Patch
 from gcgp.estimators import fit
-from gcgp.selection import learning
+from gcgp.selection import learn_config, learning, search
+from gcgp.selection.learn_config import HELD_OUT_SHARE, Division
 from gcgp.selection.learning import _rescaled
 from gcgp.weighting import Box, Polar, Radial
 
@@ -61,12 +62,12 @@ def test_learning_improves_predictions():
 
 
 def test_learned_parameters_that_predict_worse_are_discarded(digits, monkeypatch, tmp_path):
-    def worse(model, config, start):
-        scales = [{name: 1e-3 * value for name, value in term.items()} for term in model.lengthscales]
-        return replace(model, lengthscales=scales), start
+    def worse(given, config, division, trial, start):
+        scales = [{name: 1e-3 * value for name, value in term.items()} for term in given.lengthscales]
+        return [replace(given, lengthscales=scales)], start
 
     plain = GCGPClassifier("radial", **SMALL).fit(*digits)
-    monkeypatch.setattr(learning, "_optimize_in_stages", worse)
+    monkeypatch.setattr(learning, "_learn", worse)
     model = learning_model("radial").fit(*digits)
     lengthscales = [fitted.kernels_[0].lengthscale.flatten().tolist() for fitted in (model, plain)]
     assert lengthscales[0] == lengthscales[1]
@@ -96,13 +97,23 @@ def test_a_loaded_model_predicts_the_same(learned, digits, tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(digits[0][:5]), learned.predict_proba(digits[0][:5]))
 
 
-def test_only_the_named_parameters_are_learned(digits, hard_digits):
+def test_only_the_named_parameters_are_learned(digits, hard_digits, monkeypatch):
     model = learning_model(Polar([0.5, 1.5], 4, 0.7), ["lengthscale"]).fit(*digits)
     assert model.weightings_[0].radii.tolist() == pytest.approx([0.5, 1.5])
+    results = []
+    optimize = learning._optimize
+
+    def recorded(*arguments):
+        results.append(optimize(*arguments))
+        return results[-1]
+
+    monkeypatch.setattr(learning, "_optimize", recorded)
     one_sided = [0.0, 0.4, 0.8, 1.2]
-    free = learning_model(Polar([0.5, 1.5], one_sided, 0.7), "angles").fit(*hard_digits)
-    assert free.weightings_[0].radii.tolist() == pytest.approx([0.5, 1.5])
-    assert free.weightings_[0].angles.tolist() != pytest.approx(one_sided)
+    learning_model(Polar([0.5, 1.5], one_sided, 0.7), "angles").fit(*hard_digits)
+    ((learned, _),) = results
+    weighting = learned.specs[0].convolution.weighting
+    assert weighting.radii.tolist() == pytest.approx([0.5, 1.5])
+    assert weighting.angles.tolist() != pytest.approx(one_sided, abs=1e-3)
 
 
 @pytest.mark.parametrize("objective", ["bound", "leave-one-out"])
@@ -115,30 +126,83 @@ def test_values_never_decrease_within_a_stage(hard_digits, objective, optimizer)
     assert values == sorted(values)
 
 
-def test_the_last_stage_has_all_signals(hard_digits, monkeypatch):
-    monkeypatch.setattr(fit, "TRIAL_SIGNALS", 40)
-    monkeypatch.setattr(learning, "MIDDLE_SIGNALS", 70)
-    model = learning_model("radial", ["lengthscale"]).fit(*hard_digits)
-    assert {step.stage for step in model.history_} == {"trial", "more", "all", "check"}
+@pytest.fixture
+def divisions(monkeypatch):
+    """Divisions of the signals, and the indices that the objectives were given."""
+    seen = []
+    objective_data = Division.objective_data
+
+    def recorded(division, data, size):
+        part, scored = objective_data(division, data, size)
+        seen.append((division, part.count, len(scored)))
+        return part, scored
+
+    monkeypatch.setattr(Division, "objective_data", recorded)
+    return seen
 
 
-@pytest.mark.parametrize(
-    ("signals", "stages"), [(55, {"trial", "more", "check"}), (80, {"trial", "more", "most", "check"})]
-)
-def test_the_number_of_patches_of_a_stage_is_limited(hard_digits, monkeypatch, signals, stages):
+def test_more_signals_than_trial_signals_are_learned_from(hard_digits, monkeypatch, divisions):
     monkeypatch.setattr(fit, "TRIAL_SIGNALS", 40)
-    monkeypatch.setattr(learning, "MIDDLE_SIGNALS", 70)
-    monkeypatch.setattr(learning, "MAX_LEARNING_PATCHES", signals * hard_digits[0][0].size)
-    sizes = []
-    subset = learning.LearnConfig.subset
-    monkeypatch.setattr(
-        learning.LearnConfig,
-        "subset",
-        lambda config, rows, inducing: sizes.append(len(rows)) or subset(config, rows, inducing),
-    )
     model = learning_model("radial", ["lengthscale"]).fit(*hard_digits)
-    assert {step.stage for step in model.history_} == stages
-    assert len(hard_digits[0]) > max(sizes) == signals
+    assert {step.stage for step in model.history_} == {"more", "check"}
+    ((division, count, scored),) = divisions
+    assert not division.trial_only
+    assert count == len(hard_digits[0]) - len(division.held_out)
+    assert scored == count - len(division.inducing)
+
+
+def test_held_out_signals_are_not_part_of_the_objective(hard_digits, monkeypatch, divisions):
+    monkeypatch.setattr(fit, "TRIAL_SIGNALS", 40)
+    learning_model("radial", ["lengthscale"]).fit(*hard_digits)
+    division = divisions[0][0]
+    assert len(division.held_out) == HELD_OUT_SHARE * len(hard_digits[0])
+    parts = (division.held_out, division.objective, division.inducing)
+    assert sorted(np.concatenate(parts)) == list(range(len(hard_digits[0])))
+
+
+def test_the_number_of_patches_of_the_objective_is_limited(hard_digits, monkeypatch, divisions):
+    monkeypatch.setattr(fit, "TRIAL_SIGNALS", 40)
+    monkeypatch.setattr(learning, "MAX_OBJECTIVE_PATCHES", 55 * hard_digits[0][0].size)
+    learning_model("radial", ["lengthscale"]).fit(*hard_digits)
+    assert divisions[0][1] == 55
+
+
+def test_large_signals_are_compared_on_trial_signals_alone(hard_digits, monkeypatch, divisions):
+    monkeypatch.setattr(fit, "TRIAL_SIGNALS", 40)
+    monkeypatch.setattr(learn_config, "MAX_CHECK_PATCHES", 40 * hard_digits[0][0].size)
+    model = learning_model("radial", ["lengthscale"]).fit(*hard_digits)
+    assert {step.stage for step in model.history_} == {"trial", "check"}
+    assert divisions[0][0].trial_only
+    assert divisions[0][1] == 40
+
+
+def test_learning_after_a_search_on_some_of_the_trial_signals(hard_digits, monkeypatch):
+    """Patches must be those of the signals whose labels are used; otherwise the best value is below −0.4."""
+    rungs = [replace(rung, signals=60) for rung in search.IMAGE_RUNGS["fast"]]
+    monkeypatch.setitem(search.IMAGE_RUNGS, "fast", tuple(rungs))
+    monkeypatch.setattr(search, "SMALL_GRAPH_VERTICES", 0)
+    model = GCGPClassifier("polar", learn=Learn(max_iter=2), search="fast", **SMALL).fit(*hard_digits)
+    zoom = [step.value for step in model.history_ if step.stage == "zoom"]
+    assert max(zoom) > -0.3
+
+
+@pytest.mark.parametrize("order", [(1.0, 1e-3), (1e-3, 1.0)])
+def test_held_out_signals_choose_between_results(digits, monkeypatch, order):
+    def two_results(given, config, division, trial, start):
+        scales = [
+            [{name: factor * value for name, value in term.items()} for term in given.lengthscales]
+            for factor in order
+        ]
+        return [replace(given, lengthscales=part) for part in scales], start
+
+    chosen = []
+    monkeypatch.setattr(learning, "_learn", two_results)
+    monkeypatch.setattr(learning, "_is_better", lambda after, before: chosen.append(after) or True)
+    model = learning_model("radial").fit(*digits)
+    plain = GCGPClassifier("radial", **SMALL).fit(*digits)
+    lengthscales = [fitted.kernels_[0].lengthscale.flatten().tolist() for fitted in (model, plain)]
+    assert len(chosen) == 1
+    assert lengthscales[0] == pytest.approx(lengthscales[1])
 
 
 @pytest.mark.parametrize("objective", ["bound", "leave-one-out"])
@@ -221,3 +285,4 @@ def test_lengthscales_are_rescaled_with_the_medians_of_their_columns():
     before = {"bins": 1.0, "bin_counts": 2.0, "position": 1.0}
     after = {"bins": 3.0, "bin_counts": 1.0, "position": 1.1}
     assert _rescaled(scales, before, after) == {"bins": 6.0, "bin_counts": 3.0, "position": 5.0}
+    assert _rescaled(scales, before, after, 2.0) == {"bins": 12.0, "bin_counts": 6.0, "position": 5.0}

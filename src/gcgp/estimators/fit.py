@@ -16,7 +16,8 @@ from gcgp.inference.training_set import TrainingSet
 from gcgp.selection.base_rate import frequency_model, warn_about_selection
 from gcgp.selection.content_order import content_order
 from gcgp.selection.diagnostics import warn_if_identical
-from gcgp.selection.learning import LearnConfig, check_names, learn_model
+from gcgp.selection.learn_config import LearnConfig
+from gcgp.selection.learning import check_names, learn_model
 from gcgp.selection.lengthscales import Candidate
 from gcgp.selection.options import LEARNED_BY_DEFAULT, ModelOptions
 from gcgp.selection.search import ModelSearch, SearchTable, rungs_of

@@ -1,16 +1,15 @@
 """Gradient-based learning of weightings and kernels, from the result of the lengthscale search.
 
-First, if distances of the weighting are learned, a search for the best common factor of all of them:
-gradients alone do not leave a neighborhood that is far too small. Then optimization on the trial signals with
-few inducing patches, from there and from the default radii; from the better one on to more signals with all
-inducing patches, and to all signals if these are not too many.
+First, if distances of the weighting are learned, a search for where to start: gradients alone do not leave a
+neighborhood that is far too small. Then optimization from the best start, and from others that are about as
+good. Signals that are not part of the objective decide between the results, the starts and the given model.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,83 +30,41 @@ from gcgp.inference.parameters import (
     scalar_parameter,
     trainable_term,
 )
-from gcgp.inference.search import SearchPoint, pattern_search
-from gcgp.inference.training_set import TrainingSet
+from gcgp.inference.search import SearchPoint
 from gcgp.kernel import RotationAverage
+from gcgp.selection.comparison import Compared
+from gcgp.selection.learn_config import CHECK_SIGNALS, Division, LearnConfig, LearnedModel
 from gcgp.selection.lengthscales import Candidate
 from gcgp.selection.objective import Anchors, Objective, Scored
 from gcgp.selection.optimizer import maximize
-from gcgp.selection.options import Learn, ModelOptions
-from gcgp.selection.term_specs import Lengthscales, TermSpec
-from gcgp.selection.trial import InducingPatches, Trial
-from gcgp.selection.weightings import with_default_radii
+from gcgp.selection.options import Learn
+from gcgp.selection.starts import has_rings, search_rings, search_zoom
+from gcgp.selection.term_specs import Lengthscales
 from gcgp.weighting import Weighting
 from gcgp.weighting.base import CENTER_PARAMETERS, WIDTH_PARAMETERS
 
-ZOOM_STEPS_OCTAVES = (1.0, 0.5)
-"""log2 of the factor between two neighborhood sizes that are compared, at first and then."""
-MAX_ZOOM_OCTAVES = 3.0
-INDUCING_SHARE = 0.2
-"""Share of the trial signals that give inducing patches; the objective is scored on others."""
 MAX_OBJECTIVE_SIGNALS = 4_000
-"""Signals of the leave-one-out objective."""
-MIDDLE_SIGNALS = 4_000
-"""Signals of the stage between the trial signals and all signals."""
-MAX_LEARNING_SIGNALS = 20_000
-"""Signals of the last stage: more take long and change little."""
-MAX_LEARNING_PATCHES = 2_000_000
-"""A stage has at most as many signals as have this number of patches."""
-LAST_STAGE_SHARE = 0.1
-"""Share of the iterations of the last stage."""
+"""Signals of the objective: more take long and change little."""
+MAX_OBJECTIVE_PATCHES = 1_500_000
+"""The objective has at most as many signals as have this number of patches."""
+MAX_OBJECTIVE_KERNELS = 600_000_000
+"""If there were more kernel values, the objective has fewer inducing patches.
+
+Fewer vertices per image would bias learning towards wide bins, whose patches vary less between neighbors.
+"""
 OBJECTIVE_PATCH_DRAWS = 128
 """Patches drawn per signal to estimate prior variances."""
 OBJECTIVE_SOFTMAX_DRAWS = 128
+LEARNED_DECIMALS = 6
+"""Results are rounded: other numbers of threads or processes, which add in another order, give the same."""
+SAMPLE_SHARE = 0.25
+"""Share of the iterations if there are more signals than trial signals: each takes longer and gains less."""
+START_SIGNALS, START_INDUCING = 1_500, 400
+"""Signals and inducing patches per scale with which starts are compared."""
+MAX_START_LOSS = 0.01
+"""Learning also starts from a start that is worse than the best one by at most this (nats per signal)."""
 MIN_GAIN_OF_LEARNING = 0.01
 """Learned parameters are kept if held-out signals gain this much (nats per signal)."""
-
-
-@dataclass(frozen=True)
-class LearnConfig:
-    """The signals to learn from, and how."""
-
-    data: TrainingSet
-    trial_rows: Int[np.ndarray, "n"]
-    """Indices of the trial signals in `data`; the first of them are scored."""
-    trial: Trial
-    options: ModelOptions
-    learn: Learn
-    held_out: int
-    """The first trial signals are not part of the objective; they decide whether learning was worthwhile."""
-    n_inducing: int
-    context: FitContext
-
-    @property
-    def parameter(self) -> str:
-        """Name of the parameter of the closed-form likelihood."""
-        return str(self.trial.closed_form.parameter)
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the parameters to learn."""
-        return self.options.free(self.learn.names(self.parameter))
-
-    def subset(self, rows: Int[np.ndarray, "n"], n_inducing: int) -> LearnConfig:
-        """The same on some of the signals, of which the trial signals are the first."""
-        trial_rows = np.arange(len(self.trial_rows))
-        return replace(self, data=self.data.subset(rows), trial_rows=trial_rows, n_inducing=n_inducing)
-
-
-@dataclass(frozen=True)
-class LearnedModel:
-    """Terms and hyperparameters reached so far."""
-
-    specs: Sequence[TermSpec]
-    lengthscales: Sequence[Lengthscales]
-    variance: float
-    noise: float
-    """Parameter of the closed-form likelihood."""
-    inducing: InducingPatches | None = None
-    """Inducing patches, if these were learned."""
 
 
 def check_names(learn: Learn, candidate: Candidate, likelihood_parameter: str) -> None:
@@ -127,82 +84,64 @@ def learn_model(candidate: Candidate, config: LearnConfig) -> tuple[Candidate, S
 
     The given candidate is returned unless held-out signals are predicted better by more than chance.
     """
-    trial, rng, history = config.trial, config.context.rng, config.context.history
-    specs, lengthscales = candidate.specs, candidate.lengthscales
-    inducing = candidate.inducing or trial.inducing(specs, lengthscales, rng)
-    result = trial.score(specs, lengthscales, inducing, candidate.start)
-    noise = float(getattr(result.selected.likelihood, config.parameter))
-    initial = LearnedModel(specs, lengthscales, result.selected.variance, noise)
-    learned, start = _optimize_in_stages(initial, config, result.next_start)
-    if learned.inducing is not None:  # a comparison with other inducing patches would not be fair
-        trial_inducing = trial.inducing(learned.specs, learned.lengthscales, rng)
-        result = trial.score(learned.specs, learned.lengthscales, trial_inducing, start)
-        return Candidate(learned.specs, learned.lengthscales, None, result.next_start), learned.inducing
-    check = replace(trial, n_inducing=int(config.options.n_inducing))
-    logs = []
-    for model in (initial, learned):
-        inducing = check.inducing(model.specs, model.lengthscales, rng)
-        result = check.score(model.specs, model.lengthscales, inducing, start)
-        start = result.next_start
-        logs.append(result.held_out_logs(config.held_out))
-    before, after = logs
-    gain = after - before
-    standard_error = float(gain.std(correction=0)) / len(gain) ** 0.5
-    better = float(gain.mean()) > max(MIN_GAIN_OF_LEARNING, standard_error)
+    context, history = config.context, config.context.history
+    everything = config.data.gathered(config.trial_rows)
+    trial, specs = everything.signals, candidate.specs
+    if len(config.trial.data.signals) < len(trial):  # the search has used only some of the trial signals
+        config = replace(config, trial=replace(config.trial, data=everything))
+        specs = [
+            spec.with_weighting(spec.convolution.weighting, trial, context.memory, context.rng)
+            for spec in specs
+        ]
+    division = Division.of(config, float(trial.vertex_counts.mean()))
+    given = LearnedModel(specs, candidate.lengthscales, 1.0, 1.0)
+    results, start = _learn(given, config, division, trial, candidate.start)
+    if results[-1].inducing is not None:  # a comparison with other inducing patches would not be fair
+        learned = results[-1]
+        return Candidate(learned.specs, learned.lengthscales, None, start), learned.inducing
+    check = division.comparison(config, CHECK_SIGNALS, config.all_inducing(given), held_out=True)
+    compared = []
+    for model in (given, *results):
+        compared.append(check.score(model.specs, model.lengthscales, start))
+        start = compared[-1].next_start
+    before = compared.pop(0)
+    after, learned = max(zip(compared, results, strict=True), key=lambda pair: pair[0].mean)
+    better = _is_better(after, before)
     history.stage = "check"
-    for values in (before, after if better else before):
-        history.add(float(values.mean()))
-    return (Candidate(learned.specs, learned.lengthscales, None, start) if better else candidate), None
+    for value in (before.mean, after.mean if better else before.mean):
+        history.add(value)
+    if not better:
+        return candidate, None
+    return Candidate(learned.specs, learned.lengthscales, None, after.next_start), None
 
 
-def _stages(config: LearnConfig, trial: Signals) -> list[tuple[str, LearnConfig, float]]:
-    """Display name, signals and share of the iterations of each stage."""
-    n_inducing = int(config.options.n_inducing)
-    on_trial = config.subset(config.trial_rows, config.n_inducing)
-    count = config.data.count
-    if count <= len(trial):
-        return [("trial", on_trial, 1.0)]
-    rest = np.setdiff1d(np.arange(count), config.trial_rows)
-    order = np.concatenate([config.trial_rows, config.context.rng.permutation(rest)])
-    affordable = max(len(trial), int(MAX_LEARNING_PATCHES / trial.vertex_counts.mean()))
-    middle, last = min(affordable, MIDDLE_SIGNALS), min(affordable, MAX_LEARNING_SIGNALS)
-    stages = [("trial", on_trial, 0.5), ("more", config.subset(order[:middle], n_inducing), 0.5)]
-    if count <= last:
-        if count > middle:
-            stages.append(("all", replace(config, n_inducing=n_inducing), LAST_STAGE_SHARE))
-    elif last > middle:
-        stages.append(("most", config.subset(order[:last], n_inducing), LAST_STAGE_SHARE))
-    return stages
+def _is_better(after: Compared, before: Compared) -> bool:
+    """Whether held-out signals gain enough, and more than chance."""
+    gain = after.logs - before.logs
+    standard_error = float(gain.std(correction=0)) / len(gain) ** 0.5
+    return float(gain.mean()) > max(MIN_GAIN_OF_LEARNING, standard_error)
 
 
-def _optimize_in_stages(
-    model: LearnedModel, config: LearnConfig, start: SearchPoint
-) -> tuple[LearnedModel, SearchPoint]:
-    """The best model of the last stage; if the user interrupts, the best so far.
+def _learn(
+    given: LearnedModel, config: LearnConfig, division: Division, trial: Signals, start: SearchPoint
+) -> tuple[list[LearnedModel], SearchPoint]:
+    """Models to choose from: the starts and the results of learning; if the user interrupts, those so far.
 
     `start` is where searches for variance and likelihood start; where the next should start is returned.
     """
     history = config.context.history
-    trial = config.data.gathered(config.trial_rows).signals
-    stages = _stages(config, trial)
-    interrupted = False
+    results, interrupted = [given], False
+    max_iter = config.learn.max_iter * (1.0 if division.trial_only else SAMPLE_SHARE)
     try:
-        initial = [model]
-        if any(name in CENTER_PARAMETERS for name in config.names):
-            history.stage = "zoom"
-            initial, start = _neighborhoods(model, config, trial, start)
-        for number, (name, part, share) in enumerate(stages):
-            max_iter = max(1, round(share * config.learn.max_iter / len(initial)))
-            results: list[tuple[float, LearnedModel]] = []
-            for attempt, first in enumerate(initial):
-                history.stage = name
-                key = f"learn/{number}/{attempt}"
-                after, value, interrupted = _optimize(first, part, trial, max_iter, key)
-                results.append((value, after))
-                if interrupted:
-                    break
-            model = max(results, key=lambda pair: pair[0])[1]
-            initial = [model]
+        starts, start = _starts(given, config, division, trial, start)
+        if "inducing" in config.names:  # results with learned inducing patches cannot be compared
+            starts = starts[:1]
+        results = list(starts)
+        for number, model in enumerate(starts):
+            history.stage = "trial" if division.trial_only else "more"
+            steps = max(1, round(max_iter / len(starts)))
+            learned, interrupted = _optimize(model, config, division, trial, steps, f"learn/{number}")
+            results.append(learned)
             if interrupted:
                 break
     except KeyboardInterrupt:
@@ -210,66 +149,106 @@ def _optimize_in_stages(
     if interrupted:
         steps = len(history.steps)
         warnings.warn(f"learning was interrupted after {steps} steps; the best so far is kept", stacklevel=2)
-    return model, start
+    return results, start
 
 
-def _neighborhoods(
-    model: LearnedModel, config: LearnConfig, trial: Signals, start: SearchPoint
+def _starts(
+    given: LearnedModel, config: LearnConfig, division: Division, trial: Signals, start: SearchPoint
 ) -> tuple[list[LearnedModel], SearchPoint]:
-    """Models to start from, the best first: with the best neighborhood size, and with default radii."""
-    weightings = [spec.convolution.weighting for spec in model.specs]
-    if any(weighting.zoomed(1.0) is None for weighting in weightings):
-        return [model], start
-    memory, rng = config.context.memory, config.context.rng
+    """Models to start from, the best first: with the best neighborhood size, and with evenly spaced rings."""
+    n_inducing = config.n_inducing if division.trial_only else START_INDUCING
+    n_inducing = min(n_inducing, config.all_inducing(given))
+    comparison = division.comparison(config, START_SIGNALS, n_inducing, held_out=False)
+    context, names = config.context, config.names
+    tried: list[tuple[float, LearnedModel]] = []
 
-    def scored(weightings: Sequence[Weighting]) -> tuple[float, LearnedModel]:
+    def score(model: LearnedModel) -> float:
         nonlocal start
-        specs, lengthscales = [], []
-        for spec, scales, weighting in zip(model.specs, model.lengthscales, weightings, strict=True):
-            specs.append(spec.with_weighting(weighting, trial, memory, rng))
-            lengthscales.append(_rescaled(scales, spec.medians, specs[-1].medians))
-        inducing = config.trial.inducing(specs, lengthscales, rng)
-        result = config.trial.score(specs, lengthscales, inducing, start)
-        start = result.next_start
-        config.context.history.add(-result.loss)
-        noise = float(getattr(result.selected.likelihood, config.parameter))
-        return result.loss, LearnedModel(specs, lengthscales, result.selected.variance, noise, model.inducing)
+        result = comparison.score(model.specs, model.lengthscales, start)
+        start, selected = result.next_start, result.selected
+        noise = float(getattr(selected.likelihood, config.parameter))
+        tried.append((selected.loss, replace(model, variance=selected.variance, noise=noise)))
+        return selected.loss
 
-    zoomed: dict[SearchPoint, tuple[float, LearnedModel]] = {}
+    def loss(weightings: Sequence[Weighting], factor: float) -> float:
+        value = score(_with_weightings(given, weightings, factor, trial, context))
+        context.history.add(-value)
+        return value
 
-    def loss(point: SearchPoint) -> float:
-        if abs(point[0]) > MAX_ZOOM_OCTAVES:
-            return float("inf")
-        factors = [weighting.zoomed(2 ** point[0]) for weighting in weightings]
-        zoomed[point] = scored([weighting for weighting in factors if weighting is not None])
-        return zoomed[point][0]
+    def best_of_tried() -> tuple[float, LearnedModel]:
+        best = min(tried, key=lambda pair: pair[0])
+        tried.clear()
+        return best
 
-    best, _ = pattern_search(loss, (0.0,), [(step,) for step in ZOOM_STEPS_OCTAVES])
-    candidates = [zoomed[best]]
-    defaults = [with_default_radii(weighting, trial.domains) for weighting in weightings]
-    if any(name in WIDTH_PARAMETERS for name in config.names) and all(defaults):
-        candidates.append(scored([weighting for weighting in defaults if weighting is not None]))
-    return [first for _, first in sorted(candidates, key=lambda pair: pair[0])], start
+    weightings = [spec.convolution.weighting for spec in given.specs]
+    movable = any(name in CENTER_PARAMETERS for name in names)
+    if not movable or any(weighting.zoomed(1.0) is None for weighting in weightings):
+        score(given)
+        return [best_of_tried()[1]], start
+    context.history.stage = "zoom"
+    widths = len(weightings) == 1 and any(name in WIDTH_PARAMETERS for name in names)
+    rings = weightings[0] if widths and has_rings(weightings[0]) else None
+    search_zoom(weightings, loss, refine=rings is None)
+    starts = [best_of_tried()]
+    if rings is not None:
+        scaled = isinstance(given.specs[0].kernel, str) and not {"lengthscale", "lengthscales"}.isdisjoint(
+            names
+        )
+        search_rings(rings, trial.domains, loss, lengthscale=scaled)
+        starts.append(best_of_tried())
+    starts.sort(key=lambda pair: pair[0])
+    limit = starts[0][0] + MAX_START_LOSS
+    return [model for value, model in starts if value <= limit], start
 
 
-def _rescaled(scales: Lengthscales, before: Mapping[str, float], after: Mapping[str, float]) -> Lengthscales:
-    """The same multiples of the median distances, for the columns that depend on the weighting."""
+def _with_weightings(
+    model: LearnedModel,
+    weightings: Sequence[Weighting],
+    factor: float,
+    trial: Signals,
+    context: FitContext,
+) -> LearnedModel:
+    """The model with other weightings, and lengthscales multiplied relative to the median distances."""
+    specs, lengthscales = [], []
+    for spec, scales, weighting in zip(model.specs, model.lengthscales, weightings, strict=True):
+        specs.append(spec.with_weighting(weighting, trial, context.memory, context.rng))
+        lengthscales.append(_rescaled(scales, spec.medians, specs[-1].medians, factor))
+    return replace(model, specs=specs, lengthscales=lengthscales)
+
+
+def _rescaled(
+    scales: Lengthscales, before: Mapping[str, float], after: Mapping[str, float], factor: float = 1.0
+) -> Lengthscales:
+    """The same multiples of the median distances, times a factor, of columns that depend on the weighting."""
     return {
-        name: scale if name == "position" else scale * (after[name] / before[name])
+        name: scale if name == "position" else scale * (factor * after[name] / before[name])
         for name, scale in scales.items()
     }
 
 
 def _optimize(
-    model: LearnedModel, config: LearnConfig, trial: Signals, max_iter: int, checkpoint_key: str
-) -> tuple[LearnedModel, float, bool]:
-    """Optimize on the signals of a stage, with inducing patches at vertices of the trial signals.
+    model: LearnedModel,
+    config: LearnConfig,
+    division: Division,
+    trial: Signals,
+    max_iter: int,
+    checkpoint_key: str,
+) -> tuple[LearnedModel, bool]:
+    """Optimize with inducing patches at vertices of trial signals.
 
-    Also returns the value of the objective, and whether the user has interrupted.
+    Also returns whether the user has interrupted.
     """
-    context, data, names = config.context, config.data, config.names
-    scored_count = max(1, int((1 - INDUCING_SHARE) * len(trial)))
-    terms, anchors, parameters = _trainable_terms(model, config, trial, scored_count)
+    context, names = config.context, config.names
+    vertices = max(float(trial.vertex_counts.mean()), 1.0)
+    affordable = max(len(trial), int(MAX_OBJECTIVE_PATCHES / vertices))
+    data, scored = division.objective_data(config.data, min(affordable, MAX_OBJECTIVE_SIGNALS))
+    n_inducing = config.all_inducing(model)
+    if "inducing" not in names:
+        affordable = int(MAX_OBJECTIVE_KERNELS / (vertices * data.count))
+        n_inducing = min(n_inducing, max(config.n_inducing, affordable))
+    terms, anchors, parameters = _trainable_terms(
+        model, config, trial, len(trial) - len(division.inducing), n_inducing
+    )
     log_variance, log_noise = (
         torch.tensor(np.log(value), dtype=torch.float64, requires_grad=True)
         for value in (model.variance, model.noise)
@@ -278,10 +257,6 @@ def _optimize(
         if name in names:
             parameters.append(scalar_parameter(name, logarithm))
     vector = Parameters(parameters)
-    excluded = np.concatenate([config.trial_rows[: config.held_out], config.trial_rows[scored_count:]])
-    available = np.setdiff1d(np.arange(data.count), excluded)
-    scored = torch.from_numpy(np.sort(context.rng.permutation(available)[:MAX_OBJECTIVE_SIGNALS]))
-    draws = normal_draws(data.groups, OBJECTIVE_SOFTMAX_DRAWS)
     objective = Objective(
         Features(terms, context.memory, context.device, config.trial.constant),
         data,
@@ -290,11 +265,13 @@ def _optimize(
         log_variance,
         vector,
         anchors,
-        None if config.learn.objective == "bound" else Scored(scored, draws),
+        None
+        if config.learn.objective == "bound"
+        else Scored(scored, normal_draws(data.groups, OBJECTIVE_SOFTMAX_DRAWS)),
         OBJECTIVE_PATCH_DRAWS,
         seed=int(context.rng.integers(2**31)),
     )
-    best, value, interrupted = maximize(
+    best, _, interrupted = maximize(
         objective,
         np.zeros(vector.size),
         bounds=vector.bounds,
@@ -304,7 +281,8 @@ def _optimize(
         checkpoint=context.checkpoint,
         checkpoint_key=checkpoint_key,
     )
-    vector.set(best)
+    low, high = np.array(vector.bounds).reshape(-1, 2).T
+    vector.set(np.clip(np.round(best, LEARNED_DECIMALS), low, high))
     specs = [
         replace(
             spec.with_weighting(
@@ -325,11 +303,11 @@ def _optimize(
         float(log_noise.detach().exp()),
         [term.inducing.detach() for term in terms] if "inducing" in names else None,
     )
-    return learned, value, interrupted
+    return learned, interrupted
 
 
 def _trainable_terms(
-    model: LearnedModel, config: LearnConfig, trial: Signals, scored: int
+    model: LearnedModel, config: LearnConfig, trial: Signals, scored: int, n_inducing: int
 ) -> tuple[list[Term], list[Anchors | None], list[TrainableParameter]]:
     """Terms with trainable parameters; anchors move inducing patches along with a trainable weighting."""
     names, rng = config.names, config.context.rng
@@ -338,7 +316,7 @@ def _trainable_terms(
     parameters: list[TrainableParameter] = []
     for spec, scales in zip(model.specs, model.lengthscales, strict=True):
         giving = replace(spec, scored=scored)
-        rows = giving.inducing_rows(scales, config.n_inducing, config.options.inducing, rng)
+        rows = giving.inducing_rows(scales, n_inducing, config.options.inducing, rng)
         rows = rows[spec.trial.vertices[rows].argsort()]
         term = spec.term(scales, spec.trial.values[rows])
         term, own = trainable_term(term, names, spec.columns)

@@ -15,8 +15,8 @@ from gcgp._runtime.history import History
 from gcgp.inference.cholesky import FactorizationError
 
 OPTIMIZERS = ("l-bfgs", "adam")
-PATIENCE_ITERATIONS = {"l-bfgs": 10, "adam": 30}
-MIN_GAIN_OF_PATIENCE = 1e-5
+PATIENCE_ITERATIONS = {"l-bfgs": 4, "adam": 30}
+MIN_GAIN_OF_PATIENCE = 5e-4
 """Optimization stops when that many iterations together gain less than this (nats per signal)."""
 MAX_LINE_SEARCH_POINTS = 8
 """Rounding may leave nothing to gain along a direction."""

@@ -132,7 +132,8 @@ class Learn(Options):
         objective: What is maximized: the `"leave-one-out"` log likelihood of training signals (`"auto"`), or
             the collapsed `"bound"`.
         optimizer: `"l-bfgs"` or `"adam"`.
-        max_iter: Iterations, on part of the signals and on all of them together.
+        max_iter: Iterations of the optimizer; a quarter of them with more than about 1,000 signals, where
+            starts are compared on more signals and iterations take longer.
     """
 
     parameters: Any = None

@@ -70,17 +70,3 @@ def candidate_weightings(domains: Domains, chart: str, search: str) -> list[tupl
         return scales[-1:] if search == "fast" else scales
     sums = [tuple(rings[:3]), *([tuple(rings)] if search == "thorough" else [])]
     return [*scales, (rings[0],), *sums]
-
-
-def with_default_radii(weighting: Weighting, domains: Domains) -> Weighting | None:
-    """The weighting with as many radii as it has, at the default places; None if it has no rings.
-
-    A weighting with a bin at the center keeps it.
-    """
-    if not isinstance(weighting, Radial):
-        return None
-    count, centered = len(weighting.radii), float(weighting.radii.detach().abs().min()) == 0.0
-    if centered and count == 1:
-        return None
-    radii, width = domains.default_radii(count - centered)
-    return weighting.with_radii([0.0] * centered + radii, width)
