@@ -15,6 +15,7 @@ FIXED: dict[str, Any] = {
     "kernel__variance": 1.0,
     "patch__position": False,
     "n_inducing": 5,
+    "search": None,
     "runtime__progress": False,
 }
 """Parameters with which a fit searches almost nothing and takes some milliseconds."""

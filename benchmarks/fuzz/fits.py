@@ -25,6 +25,7 @@ from gcgp import (
     GCGPClassifier,
     GCGPRegressor,
     GeodesicPolar,
+    GeometryVectors,
     Learn,
     Mesh,
     NaturalGradient,
@@ -106,6 +107,8 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
     ),
     "n_inducing": (1, 5, 100, 10**6, 0, -1, 2.5, "x", None, True, 10**30),
     "inducing": ("k-means++", "random", "greedy", "x", None),
+    "search": ("fast", "thorough", None, "x", 3, True, []),
+    "descriptor": ("auto", GeometryVectors(), [], "x", None, 3),
     "learn": (
         *(True, "lengthscale", ["lengthscale", "variance"], "x", 3, None, ["inducing"], [], {"a": 1}),
         *_with_values(Learn, "max_iter", (1, 3, 0, -1, 1.5, None, "x", 10**30)),

@@ -67,10 +67,10 @@ def test_invalid_training_data(X, y, message):
         ({"chart": "geodesic"}, "kind='geodesic' is not known"),
         ({"kernel": "gauss"}, "kernel='gauss' is not known"),
         ({"kernel": np.zeros(3)}, "kernel=array.* is not known"),
-        ({"kernel": RBFKernel(ard_num_dims=100)}, "RBFKernel has ard_num_dims=100, but there are 32 columns"),
+        ({"kernel": RBFKernel(ard_num_dims=100)}, "RBFKernel has ard_num_dims=100, but there are 9 columns"),
         (
             {"kernel": ScaleKernel(RBFKernel(active_dims=[0, 1000]))},
-            r"RBFKernel has active_dims \[0, 1000\], but there are 32 columns, 0 to 31, and no column 1000",
+            r"RBFKernel has active_dims \[0, 1000\], but there are 9 columns, 0 to 8, and no column 1000",
         ),
         ({"aggregate": "max"}, "aggregate='max' is not known; expected one of 'auto', 'sum', 'mean'"),
         ({"aggregate": np.zeros(3)}, "aggregate=array.* is not known"),

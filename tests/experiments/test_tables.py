@@ -83,7 +83,7 @@ def test_selection_uses_only_training_signals(monkeypatch):
     seen = []
 
     class Spy:
-        def __init__(self, kernel, n_inducing, random_state):
+        def __init__(self, kernel, n_inducing, random_state, search):
             self.lengthscale, self.n_inducing = kernel.lengthscale, n_inducing
 
         def fit(self, signals, labels):

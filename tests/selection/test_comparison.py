@@ -47,7 +47,7 @@ def test_a_sample_of_the_trial_signals_scores_like_the_trial(captured):
     ours, theirs = sample.score(*model), trial.score(*model)
     assert len(theirs.logs) == 10
     # The search for variance and likelihood has finer steps in a sample.
-    torch.testing.assert_close(ours.logs[:10], theirs.logs, atol=0.1, rtol=0.1)
+    torch.testing.assert_close(ours.logs[:10], theirs.logs, atol=0.1, rtol=0.3)
     assert ours.mean == pytest.approx(float(ours.logs.mean()))
 
 

@@ -55,7 +55,7 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
     has_positions, has_areas = domains.position_dimensions > 0, domains.measure is not None
     chart = chart_kind(domains, options.chart)  # the same for all signals to predict
     weightings = tuple(resolve_weightings(options.weighting, domains))
-    if options.search is not None and _is_auto(options.weighting) and domains.one_chart:
+    if options.search is not None and _weighting_is_open(options) and domains.one_chart:
         weightings = candidate_weightings(domains, chart, options.search)[0]
     kernel = options.kernel.kind
     if _is_auto(kernel):
@@ -88,7 +88,7 @@ def alternatives(options: ModelOptions, signals: Signals) -> Choices:
         result["scale_channels"] = [{"scale_channels": flag} for flag in (False, True)]
     if options.aggregate.kind == "auto" and np.ptp(signals.vertex_counts) > 0:
         result["aggregate"] = [{"aggregate": kind} for kind in ("mean", "sum")]
-    if _is_auto(options.weighting):
+    if _weighting_is_open(options):
         kinds = domains.chart_kinds if options.chart == "auto" else (chart_kind(domains, options.chart),)
         if domains.costly_charts and search == "fast":
             kinds = kinds[:1]
@@ -109,6 +109,11 @@ def _spreads_differ(signals: Signals) -> bool:
     spread = signals.values.std(axis=0, dtype=np.float64)
     spread = spread[spread > 0]
     return len(spread) > 1 and float(spread.max()) > MIN_CHANNEL_RATIO * float(spread.min())
+
+
+def _weighting_is_open(options: ModelOptions) -> bool:
+    """Whether weightings are compared: not with vertex weights, for which every vertex needs a patch."""
+    return _is_auto(options.weighting) and options.aggregate.vertex_weights is None
 
 
 def _is_auto(option: Any) -> bool:
