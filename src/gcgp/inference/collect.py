@@ -13,7 +13,7 @@ from gcgp.inference.feature_dataset import FeatureDataset
 from gcgp.inference.features import Features
 from gcgp.inference.method import InferenceProblem
 from gcgp.inference.prior_variances import PRIOR_VARIANCE_DRAWS
-from gcgp.inference.search import ScoringBatch, SelectedModel
+from gcgp.inference.search import DEFAULT_START, FINE_STEPS, ScoringBatch, SelectedModel
 from gcgp.inference.statistics import Statistics
 
 
@@ -77,6 +77,13 @@ def collect(
     if kept:
         rows = ClassRows.build(torch.cat(kept), data.group, data.groups, torch.from_numpy(scored))
     selected = problem.closed_form.select(
-        statistics, batch, variance=problem.variance, start=problem.start, processes=data.processes, rows=rows
+        statistics,
+        batch,
+        variance=problem.variance,
+        start=problem.start,
+        # The result of a search with fewer inducing patches is close to the best.
+        steps=FINE_STEPS if problem.start == DEFAULT_START else FINE_STEPS[-1:],
+        processes=data.processes,
+        rows=rows,
     )
     return Collected(features, statistics, batch, dataset, selected)

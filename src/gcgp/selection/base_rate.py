@@ -65,6 +65,8 @@ def frequency_model(search: SearchResult, rng: np.random.Generator) -> Frequency
     members = torch.bincount(data.group, minlength=data.groups)
     if data.groups < 2 or data.count > MAX_COMPARED or int(members.min()) < FEW_PER_CLASS:
         return None
+    if _gain_is_obvious(search.default):
+        return None
     result = _score(search.default, rng)
     if _gain_exceeds(result, REQUIRED_GAIN, REQUIRED_SHARE):
         return None
@@ -83,6 +85,17 @@ def _score(evaluation: Evaluation, rng: np.random.Generator) -> TrialResult:
     specs, lengthscales = candidate.specs, candidate.lengthscales
     inducing = candidate.inducing or trial.inducing(specs, lengthscales, rng)
     return trial.score(specs, lengthscales, inducing, candidate.start)
+
+
+def _gain_is_obvious(evaluation: Evaluation) -> bool:
+    """Whether the penalized loss of the search already shows more than the required gain."""
+    candidate, data = evaluation.candidate, evaluation.trial.data
+    if candidate.inducing is None:
+        return False
+    counts = torch.bincount(data.group, minlength=data.groups).double()
+    scored = data.group[: candidate.specs[0].scored]
+    frequency_loss = -float(class_frequency_logs(scored, counts).sum())
+    return frequency_loss - candidate.loss * len(scored) > REQUIRED_GAIN_OF_SEARCH
 
 
 def _gain_exceeds(result: TrialResult, required: float, share: float) -> bool:
