@@ -120,6 +120,18 @@ def test_edge_lengths_default_to_distances():
     assert rows_of(weighted.chart(["rho"], 9.0, "euclidean"), "rho")[0][1] == 5.0
 
 
+def test_hops_count_edges_whatever_their_lengths():
+    chain = [[0, 1], [1, 2], [2, 3]]
+    long = Signals.from_graphs([np.zeros(4)], [chain], edge_lengths=[[5.0, 0.1, 7.0]]).domains
+    unit = Signals.from_graphs([np.zeros(4)], [chain]).domains
+    assert long.chart_kinds == ("path", "hops")
+    assert unit.chart_kinds == ("path",)
+    expected = unit.chart(["rho"], 2.0, "path")
+    hops = long.chart(["rho"], 2.0, "hops")
+    np.testing.assert_array_equal(hops.neighbors, expected.neighbors)
+    np.testing.assert_array_equal(hops.coordinates["rho"], expected.coordinates["rho"])
+
+
 def test_auto_is_euclidean_with_coordinates_and_path_without():
     coordinates = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     assert len(one_graph(3, NOTHING, None, coordinates).chart(["rho"], 2.0).neighbors) == 9

@@ -24,20 +24,20 @@ GRAPHS = Signals.on_graph(np.ones((1, 3)), [[0, 1], [1, 2]]).domains
     ],
 )
 def test_names_stand_for_weightings_that_suit_the_domains(name, domains, family):
-    (weighting,) = resolve_weightings(name, domains)
+    (weighting,) = resolve_weightings(name, domains, "auto")
     assert type(weighting) is family
 
 
 def test_meshes_have_geodesic_rays():
     body = articulated_bodies(persons=1, poses=1, vertices=200, random_state=0).meshes
     domains = Signals.on_meshes([np.zeros(len(body[0].vertices))], body).domains
-    assert type(resolve_weightings("auto", domains)[0]) is Radial
-    assert type(resolve_weightings("polar", domains)[0]) is GeodesicPolar
+    assert type(resolve_weightings("auto", domains, "auto")[0]) is Radial
+    assert type(resolve_weightings("polar", domains, "auto")[0]) is GeodesicPolar
 
 
 def test_each_item_of_a_list_is_one_scale_and_a_copy():
     given = Radial([0.0, 1.0])
-    box, radial = resolve_weightings(["box", given], IMAGES)
+    box, radial = resolve_weightings(["box", given], IMAGES, "auto")
     assert isinstance(box, Box)
     assert radial is not given
     assert repr(radial) == repr(given)

@@ -55,6 +55,22 @@ def test_what_the_user_specifies_is_not_searched():
     assert set(table["weighting"]) == {"Radial(radii=[0])"}
 
 
+def test_edges_and_coordinates_are_combined():
+    """Graphs with a chord are one class: only edges tell."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) % 2
+    ring = [[i, (i + 1) % 8] for i in range(8)]
+    edges = [[*ring, [0, 4]] if label else ring for label in labels]
+    signals = Signals.from_graphs(
+        rng.normal(1.0, 0.1, (40, 8, 1)), edges, coordinates=rng.uniform(0, 10, (40, 8, 2))
+    )
+    model = GCGPClassifier(n_inducing=20).fit(signals, labels)
+    charts = set(model.search_.to_pandas()["chart"])
+    assert charts == {"euclidean", "path", "hops", "euclidean + hops"}
+    assert model.score(signals, labels) == 1.0
+    assert "euclidean" not in {term.convolution.chart for term in model.features_.terms[-1:]}
+
+
 def test_without_search_nothing_is_compared():
     signals, labels = labeled_graphs(count=12)
     model = GCGPClassifier(search=None, n_inducing=5).fit(signals, labels)

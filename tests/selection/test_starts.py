@@ -13,9 +13,9 @@ DOMAINS = Signals.from_images(np.zeros((1, 28, 28))).domains
 
 
 def test_rings_are_evenly_spaced_whatever_the_radii_were():
-    weighting = evenly_spaced(Polar([0.0, 0.0, 0.1], 8, 0.1), DOMAINS)
+    weighting = evenly_spaced(Polar([0.0, 0.0, 0.1], 8, 0.1), DOMAINS, "path")
     assert weighting.radii.tolist() == pytest.approx([1.0, 4.0, 7.0])
-    narrow = evenly_spaced(weighting, DOMAINS, width_octaves=-1.0, octaves=1.0)
+    narrow = evenly_spaced(weighting, DOMAINS, "path", width_octaves=-1.0, octaves=1.0)
     assert narrow.radii.tolist() == pytest.approx([2.0, 8.0, 14.0])
     assert narrow.radial_width.item() == pytest.approx(weighting.radial_width.item())
 
@@ -38,7 +38,7 @@ def test_the_search_finds_width_size_and_lengthscale(lengthscale):
         tried.append((size**2 + width**2 + (np.log2(factor) - 1) ** 2, size, width, factor))
         return tried[-1][0]
 
-    search_rings(Radial([0.0, 1.0, 2.0]), DOMAINS, loss, lengthscale=lengthscale)
+    search_rings(Radial([0.0, 1.0, 2.0]), DOMAINS, "path", loss, lengthscale=lengthscale)
     best = min(tried)
     assert best[1:] == pytest.approx((0.0, 0.0, 2.0 if lengthscale else 1.0), abs=1e-6)
     assert len(set(tried)) == len(tried)
@@ -51,7 +51,7 @@ def test_rings_do_not_become_narrower_than_gradients_allow():
         widths.append(weightings[0].radial_width.item())
         return widths[-1]
 
-    search_rings(Radial([0.0, 1.0, 2.0]), DOMAINS, loss, lengthscale=True)
+    search_rings(Radial([0.0, 1.0, 2.0]), DOMAINS, "path", loss, lengthscale=True)
     assert MIN_WIDTH_SPACINGS <= min(widths) < 2 * MIN_WIDTH_SPACINGS
 
 

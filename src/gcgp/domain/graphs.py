@@ -14,7 +14,7 @@ from gcgp._numerics.segments import join_offsets, repeat_starts, take_segments
 from gcgp._runtime.errors import check_choice
 from gcgp.domain.base import Chart, Domains, Rows, VertexValues, chart_kind
 
-GRAPH_CHARTS = ("euclidean", "path")
+GRAPH_CHARTS = ("euclidean", "path", "hops")
 MAX_GRAPHS_FOR_SPACING = 200
 
 
@@ -36,8 +36,10 @@ class Graphs(Domains):
 
     @property
     def chart_kinds(self) -> tuple[str, ...]:
-        """Straight-line distance, if there are coordinates, or distance along edges."""
-        return ("path",) if self.coordinates is None else GRAPH_CHARTS
+        """Straight-line distance, if there are coordinates; length and, if that differs, number of edges."""
+        kinds = GRAPH_CHARTS[1:] if self.coordinates is None else GRAPH_CHARTS
+        unit_lengths = self.coordinates is None and self.edge_lengths is None
+        return kinds[:-1] if unit_lengths or not self.has_unused_edges else kinds
 
     @property
     def vertex_counts(self) -> Int[np.ndarray, "domains"]:
@@ -138,7 +140,10 @@ class Graphs(Domains):
             )
 
     def chart(self, coordinates: Sequence[str], reach: float, kind: str = "auto", rows: Rows = None) -> Chart:
-        """All pairs with ρ ≤ reach, by straight-line distance (`euclidean`) or along edges (`path`).
+        """All pairs with ρ ≤ reach.
+
+        ρ is the straight-line distance (`euclidean`), or the length (`path`) or number (`hops`) of the edges of
+        a shortest path.
 
         Coordinates: `rho`; `theta` (for two-dimensional coordinates); `offset` (the neighbor's coordinates
         minus those of the vertex); `degree` (1/√degree of both, as in MoNet).
@@ -154,8 +159,9 @@ class Graphs(Domains):
             row_offsets, neighbors, rho = pairs_within(self.coordinates, self.vertex_offsets, reach)
         else:
             adjacency = self._adjacency()
+            lengths = np.ones_like(adjacency.data) if kind == "hops" else adjacency.data
             row_offsets, neighbors, rho = pairs_along_edges(
-                adjacency.indptr, adjacency.indices, adjacency.data, self.vertex_offsets, reach
+                adjacency.indptr, adjacency.indices, lengths, self.vertex_offsets, reach
             )
         columns = {
             name: rho if name == "rho" else self._pair_coordinates(name, row_offsets, neighbors)

@@ -29,8 +29,9 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
             `"box"`, a `Weighting` such as `Polar([1, 3, 5], 8)`, or a list of these: a sum of kernels, one
             per scale, each with its own inducing patches.
         chart: How distance is measured. Graphs: `"euclidean"` (between coordinates; edges are not used),
-            `"path"` (along edges); `"auto"`: `"euclidean"` if the training graphs have coordinates, else
-            `"path"`. Meshes: `"geodesic"` (`"auto"`) or `"logmap"`.
+            `"path"` (along edges), `"hops"` (number of edges); `"auto"`: the best of these and of the sum of
+            `"euclidean"` and `"hops"` (without `search`, `"euclidean"` if the training graphs have
+            coordinates, else `"path"`). Meshes: `"geodesic"` (`"auto"`) or `"logmap"`.
         patch: What a patch contains beside the weighted bins: `"auto"` or `Patch(...)`.
         kernel: The kernel between patches: `"auto"`, `"rbf"`, `"matern12"`, `"matern32"`, `"matern52"`, any
             GPyTorch kernel, or `PatchKernel(...)`, which also takes lengthscale, variance and rotation

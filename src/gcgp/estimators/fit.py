@@ -176,7 +176,7 @@ def _scored_size(trial_signals: int) -> int:
 def _trial_size(data: TrainingSet, options: ModelOptions, context: FitContext) -> int:
     """How many signals models are compared on: as the memory limit allows, enough for inducing patches."""
     signals = data.signals
-    weightings = resolve_weightings(options.weighting, signals.domains)
+    weightings = resolve_weightings(options.weighting, signals.domains, options.chart)
     columns = sum(weighting.bins * (signals.channels + 1) + 3 for weighting in weightings)
     vertices = sum(data.processes.gather(len(signals.values))) / data.count
     patches = min(vertices, rungs_of(options.search, signals.domains)[-1].patches)

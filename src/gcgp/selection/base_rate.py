@@ -19,7 +19,7 @@ labels together; or this share of the loss of the class frequencies, if that is 
 
 With 40 labels that are pure noise, 1 % of fits have a larger gain.
 """
-REQUIRED_GAIN_OF_SEARCH, REQUIRED_SHARE_OF_SEARCH = 12.0, 0.6
+REQUIRED_GAIN_OF_SEARCH, REQUIRED_SHARE_OF_SEARCH = 20.0, 0.75
 """The same for the best of all configurations that were compared."""
 MAX_COMPARED = 1_000
 CONSTANT_SHARE = 1e7

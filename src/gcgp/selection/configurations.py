@@ -28,7 +28,8 @@ class Configuration:
     """All choices that define the terms of a model but lengthscales and inducing patches."""
 
     weightings: tuple[Weighting, ...]
-    chart: str
+    charts: tuple[str, ...]
+    """One per weighting."""
     bin_counts: bool
     position: bool
     area_weighted: bool
@@ -40,7 +41,7 @@ class Configuration:
         """The choices as text, by name."""
         names = {
             "weighting": " + ".join(map(repr, self.weightings)),
-            "chart": self.chart,
+            "chart": " + ".join(dict.fromkeys(self.charts)),
             "kernel": self.kernel if isinstance(self.kernel, str) else type(self.kernel).__name__,
             "aggregate": self.aggregate,
         }
@@ -54,7 +55,7 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
     tunable = isinstance(options.kernel.kind, str)
     has_positions, has_areas = domains.position_dimensions > 0, domains.measure is not None
     chart = chart_kind(domains, options.chart)  # the same for all signals to predict
-    weightings = tuple(resolve_weightings(options.weighting, domains))
+    weightings = tuple(resolve_weightings(options.weighting, domains, chart))
     if options.search is not None and _weighting_is_open(options) and domains.one_chart:
         weightings = candidate_weightings(domains, chart, options.search)[0]
     kernel = options.kernel.kind
@@ -64,7 +65,7 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
         kernel = "matern12" if categorical else "rbf"
     return Configuration(
         weightings,
-        chart,
+        (chart,) * len(weightings),
         _resolved(patch.bin_counts, not has_positions and not has_areas and tunable),
         _resolved(patch.position, has_positions and tunable),
         _resolved(patch.area_weighted, has_areas),
@@ -93,10 +94,18 @@ def alternatives(options: ModelOptions, signals: Signals) -> Choices:
         if domains.costly_charts and search == "fast":
             kinds = kinds[:1]
         result["weighting"] = [
-            {"weightings": weightings, "chart": kind}
+            {"weightings": weightings, "charts": (kind,) * len(weightings)}
             for kind in kinds
             for weightings in candidate_weightings(domains, kind, search)
         ]
+        if {"euclidean", "hops"} <= set(kinds):  # a sum of kernels, one of coordinates and one of edges
+            parts = [(kind, candidate_weightings(domains, kind, search)[0]) for kind in ("euclidean", "hops")]
+            result["weighting"].append(
+                {
+                    "weightings": tuple(weighting for _, scales in parts for weighting in scales),
+                    "charts": tuple(kind for kind, scales in parts for _ in scales),
+                }
+            )
     # On images an RBF kernel is rarely far from the best, and Matérn kernels take several times as long.
     if options.kernel.kind == "auto" and (search == "thorough" or not domains.one_chart):
         result["kernel"] = [{"kernel": kind} for kind in CANDIDATE_KERNELS[search]]

@@ -194,7 +194,8 @@ def _starts(
         scaled = isinstance(given.specs[0].kernel, str) and not {"lengthscale", "lengthscales"}.isdisjoint(
             names
         )
-        search_rings(rings, trial.domains, loss, lengthscale=scaled)
+        chart = given.specs[0].convolution.chart
+        search_rings(rings, trial.domains, chart, loss, lengthscale=scaled)
         starts.append(best_of_tried())
     starts.sort(key=lambda pair: pair[0])
     limit = starts[0][0] + MAX_START_LOSS

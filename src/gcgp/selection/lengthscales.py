@@ -86,8 +86,9 @@ class LengthscaleSearch:
             squares = sum(
                 (exponent - mode) ** 2 for exponent, mode in zip(point, FIRST_OCTAVES, strict=False)
             )
-            prior = 0.5 * squares / PRIOR_STD_OCTAVES**2
-            return MIN_GAIN_PER_OCTAVE * below + prior / max(1, self.trial.left_out)
+            # Signals that can be left out tell more: long lengthscales suit Matérn kernels, for example.
+            prior = 0.0 if self.trial.left_out else 0.5 * squares / PRIOR_STD_OCTAVES**2
+            return MIN_GAIN_PER_OCTAVE * below + prior
 
         def penalized(point: SearchPoint) -> float:
             if max(map(abs, point)) > MAX_OCTAVES_FROM_MEDIAN:

@@ -7,6 +7,7 @@ from typing import TypeGuard
 
 from gcgp.domain import Domains
 from gcgp.inference.search import SearchPoint, pattern_search
+from gcgp.selection.weightings import default_radii, spacing
 from gcgp.weighting import Radial, Weighting
 
 ZOOM_STEPS_OCTAVES = (1.0, 0.5)
@@ -39,13 +40,13 @@ def search_zoom(weightings: Sequence[Weighting], loss: Loss, *, refine: bool) ->
     pattern_search(zoomed, (0.0,), [(step,) for step in steps])
 
 
-def search_rings(weighting: Radial, domains: Domains, loss: Loss, *, lengthscale: bool) -> None:
+def search_rings(weighting: Radial, domains: Domains, chart: str, loss: Loss, *, lengthscale: bool) -> None:
     """Search the best width and size of evenly spaced rings and, if wanted, the lengthscale for them.
 
     Of rings that start close to each other, two often end at the same radius.
     """
-    narrowest = MIN_WIDTH_SPACINGS * domains.spacing()
-    _, width = domains.default_radii(len(weighting.radii))
+    narrowest = MIN_WIDTH_SPACINGS * spacing(domains, chart)
+    _, width = default_radii(domains, chart, len(weighting.radii))
     first = FIRST_RING_OCTAVES
     if width * 2 ** first[2] < narrowest:
         first = (*first[:2], 0.0)
@@ -53,7 +54,7 @@ def search_rings(weighting: Radial, domains: Domains, loss: Loss, *, lengthscale
     def rings(point: SearchPoint) -> float:
         if max(abs(x) for x in point) > MAX_ZOOM_OCTAVES:
             return float("inf")
-        changed = evenly_spaced(weighting, domains, point[1], point[2])
+        changed = evenly_spaced(weighting, domains, chart, point[1], point[2])
         if point != first and float(changed.radial_width.detach()) < narrowest:
             return float("inf")
         return loss([changed], 2 ** point[0])
@@ -68,13 +69,13 @@ def has_rings(weighting: Weighting) -> TypeGuard[Radial]:
 
 
 def evenly_spaced(
-    weighting: Radial, domains: Domains, octaves: float = 0.0, width_octaves: float = 0.0
+    weighting: Radial, domains: Domains, chart: str, octaves: float = 0.0, width_octaves: float = 0.0
 ) -> Radial:
     """The weighting with as many radii as it has, evenly spaced.
 
     At zero octaves, radii and width are the default ones of the domains; `octaves` scales both, and
     `width_octaves` the width alone.
     """
-    radii, width = domains.default_radii(len(weighting.radii))
+    radii, width = default_radii(domains, chart, len(weighting.radii))
     factor = 2**octaves
     return weighting.with_radii([factor * radius for radius in radii], factor * width * 2**width_octaves)

@@ -265,14 +265,14 @@ def build_term_specs(
         spread = torch.from_numpy(trial.values.std(axis=0, dtype=np.float64))
         units = torch.where(spread > 0, spread, 1.0)
     specs = []
-    for weighting in configuration.weightings:
+    for weighting, chart in zip(configuration.weightings, configuration.charts, strict=True):
         frozen = copy.deepcopy(weighting).to(context.dtype).requires_grad_(False)
         rotation = options.kernel.rotation_average
         specs.append(
             TermSpec.build(
                 Convolution(
                     frozen,
-                    configuration.chart,
+                    chart,
                     configuration.bin_counts,
                     configuration.position,
                     configuration.area_weighted,
