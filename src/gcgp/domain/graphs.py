@@ -142,8 +142,8 @@ class Graphs(Domains):
     def chart(self, coordinates: Sequence[str], reach: float, kind: str = "auto", rows: Rows = None) -> Chart:
         """All pairs with ρ ≤ reach.
 
-        ρ is the straight-line distance (`euclidean`), or the length (`path`) or number (`hops`) of the edges of
-        a shortest path.
+        ρ is the straight-line distance (`euclidean`), or the length (`path`) or number (`hops`) of the edges
+        of a shortest path.
 
         Coordinates: `rho`; `theta` (for two-dimensional coordinates); `offset` (the neighbor's coordinates
         minus those of the vertex); `degree` (1/√degree of both, as in MoNet).
