@@ -16,13 +16,18 @@ from gcgp._runtime.processes import ProcessGroup
 from gcgp.inference.shapes import Observed, PerSignal, Rows
 
 SearchPoint = tuple[float, ...]
-DEFAULT_START: SearchPoint = (-0.5, 3.5)
+DEFAULT_START: SearchPoint = (0.0, 3.0)
 """log10 of the prior variance in its unit, and log2 of the noise of Dirichlet targets of other classes.
 
 The unit is such that latent functions differ between signals as much as targets do. The noise stands for
 α_ε: the targets lie about 1.5 times as far apart, which limits confidence. The default is the mode of the
-prior. With one label per class, where it decides alone, and half the median distance as lengthscale,
-probabilities of digits and of bodies are then neither over- nor underconfident.
+prior.
+"""
+ONE_LABEL_MODE: SearchPoint = (-0.5, 3.5)
+"""The same with one label per class, where the prior decides alone.
+
+With half the median distance as lengthscale, probabilities of digits and of bodies are then neither over- nor
+underconfident.
 """
 COARSE_STEPS: tuple[SearchPoint, ...] = ((0.5, 0.5),)
 FINE_STEPS: tuple[SearchPoint, ...] = ((0.5, 0.5), (0.25, 0.25))

@@ -9,7 +9,7 @@ from gcgp.inference import Statistics
 from gcgp.inference.class_rows import ClassRows
 from gcgp.inference.likelihoods import Dirichlet, expected_softmax, normal_draws
 from gcgp.inference.likelihoods.dirichlet import PRIOR_STD, alpha_of, cautious_loss
-from gcgp.inference.search import DEFAULT_START, FINE_STEPS, ScoringBatch
+from gcgp.inference.search import DEFAULT_START, FINE_STEPS, ONE_LABEL_MODE, ScoringBatch
 from slow_reference import dense_bound, dense_prediction
 
 CLASSES = 3
@@ -233,5 +233,5 @@ def test_one_signal_per_class_leaves_the_choice_to_the_prior(batch):
     few = batch.take(torch.arange(24) < CLASSES)
     statistics = statistics_of(few)
     selected = Dirichlet().select(statistics, few, draws=normal_draws(CLASSES, 64))
-    assert selected.at == DEFAULT_START
+    assert selected.at == ONE_LABEL_MODE
     assert selected.loss == 0.0

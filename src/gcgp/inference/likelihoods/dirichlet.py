@@ -19,6 +19,7 @@ from gcgp.inference.posterior import LOG_2PI, NormalEquations
 from gcgp.inference.search import (
     DEFAULT_START,
     FINE_STEPS,
+    ONE_LABEL_MODE,
     ScoringBatch,
     SearchPoint,
     SelectedModel,
@@ -172,6 +173,7 @@ class Dirichlet(ClosedFormLikelihood):
             basis = statistics.span()
             statistics, batch = statistics.along(basis), batch.along(basis)
         free = (variance is None, alpha is None)
+        modes = DEFAULT_START if len(batch.features) else ONE_LABEL_MODE
         bounds = (LOG10_VARIANCE_RANGE, LOG2_NOISE_RANGE)
 
         def model_at(point: SearchPoint) -> tuple[Dirichlet, float]:
@@ -183,7 +185,7 @@ class Dirichlet(ClosedFormLikelihood):
             """Negative log density of the prior."""
             return sum(
                 0.5 * ((x - mode) / std) ** 2 if is_free else 0.0
-                for x, mode, std, is_free in zip(point, DEFAULT_START, PRIOR_STD, free, strict=True)
+                for x, mode, std, is_free in zip(point, modes, PRIOR_STD, free, strict=True)
             )
 
         def search(
