@@ -40,7 +40,7 @@ def rings(coordinates=0, lengths=False, count=16):
     ids=["graphs", "graphs with coordinates", "path", "images"],
 )
 def test_the_fitted_convolution_has_a_concrete_chart_kind(training, chart, expected, tmp_path):
-    model = GCGPClassifier(chart=chart, **FAST).fit(training, LABELS)
+    model = GCGPClassifier(chart=chart, search=None, **FAST).fit(training, LABELS)
     assert model.features_.terms[0].convolution.chart == expected
     model.save(tmp_path / "model.gcgp")
     loaded = gcgp.load(tmp_path / "model.gcgp")
@@ -99,7 +99,7 @@ def test_graphs_unlike_those_of_training_are_rejected(training, other, chart, me
 
 
 def test_edge_lengths_that_the_chart_does_not_use_may_differ():
-    model = GCGPClassifier(**FAST).fit(rings(coordinates=2), LABELS)
+    model = GCGPClassifier(chart="euclidean", **FAST).fit(rings(coordinates=2), LABELS)
     with_lengths, without = rings(coordinates=2, lengths=True), rings(coordinates=2)
     np.testing.assert_array_equal(model.predict_proba(with_lengths), model.predict_proba(without))
 

@@ -20,10 +20,10 @@ class HopGraphs(Graphs):
 
     @property
     def chart_kinds(self):
-        return (*super().chart_kinds, "hops")
+        return (*super().chart_kinds, "near")
 
     def chart(self, coordinates, reach, kind="auto", rows=None):
-        if kind != "hops":
+        if kind != "near":
             return super().chart(coordinates, reach, kind, rows)
         unit = replace(self, edge_lengths=np.ones(len(self.edges)))
         return Graphs.chart(unit, coordinates, min(reach, MAX_HOPS), "path", rows)
@@ -59,17 +59,17 @@ OPTIONS = {
 @pytest.fixture(scope="module")
 def model():
     weighting = Radial([0.0, 1.0, 2.0], 0.3)
-    return GCGPClassifier(weighting, chart="hops", **OPTIONS).fit(SIGNALS[:16], LABELS[:16])
+    return GCGPClassifier(weighting, chart="near", **OPTIONS).fit(SIGNALS[:16], LABELS[:16])
 
 
 def test_the_chart_counts_hops():
-    chart = SIGNALS[:1].domains.chart(["rho"], 10.0, "hops")
+    chart = SIGNALS[:1].domains.chart(["rho"], 10.0, "near")
     assert set(chart.coordinates["rho"]) == {0.0, 1.0, 2.0}
     assert np.diff(chart.row_offsets).tolist() == [5] * SIGNALS.vertex_counts[0]
 
 
 def test_the_estimator_uses_the_chart(model):
-    assert model.features_.terms[0].convolution.chart == "hops"
+    assert model.features_.terms[0].convolution.chart == "near"
     assert model.score(SIGNALS[16:], LABELS[16:]) == 1.0
     check_evidence_sums(model, SIGNALS[16:], 1e-5)
 
@@ -90,5 +90,5 @@ def test_a_saved_model_can_be_loaded(model, tmp_path):
 
 def test_other_graphs_do_not_have_it():
     plain = Signals.on_graph(np.random.default_rng(0).random((4, 3)), [[0, 1], [1, 2]])
-    with pytest.raises(ValueError, match="kind='hops' is not known; expected one of"):
-        GCGPClassifier(chart="hops", **OPTIONS).fit(plain, [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="kind='near' is not known; expected one of"):
+        GCGPClassifier(chart="near", **OPTIONS).fit(plain, [0, 1, 0, 1])
