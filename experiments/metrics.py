@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -63,7 +64,15 @@ def calibration(
 
 
 def peak_memory() -> float:
-    """Peak memory of this process in GB; NaN on Windows, where Python does not report it."""
+    """Peak memory of this process in GB; NaN on Windows, where Python does not report it.
+
+    On Linux from `/proc`: the value of `getrusage` starts with the memory of the parent process.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        if "VmHWM" in lines:
+            return float(lines["VmHWM"].split()[0]) * 1024 / 1e9
     try:
         import resource
     except ImportError:
