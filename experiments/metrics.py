@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
+PROCESS_STATUS = Path("/proc/self/status")
 MIN_PROBABILITY = 1e-12
 """Smaller probabilities count as this one in log likelihoods, which stay finite."""
 
@@ -68,9 +69,8 @@ def peak_memory() -> float:
 
     On Linux from `/proc`: the value of `getrusage` starts with the memory of the parent process.
     """
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    if PROCESS_STATUS.exists():
+        lines = dict(line.split(":", 1) for line in PROCESS_STATUS.read_text().splitlines())
         if "VmHWM" in lines:
             return float(lines["VmHWM"].split()[0]) * 1024 / 1e9
     try:
