@@ -1,9 +1,12 @@
 """The search for the structure of a model, and the comparison with class frequencies."""
 
+import warnings
+
 import numpy as np
 import pytest
 
-from gcgp import GCGPClassifier, GCGPRegressor, Learn, Patch, Radial, Signals
+from gcgp import Dirichlet, GCGPClassifier, GCGPRegressor, Learn, Patch, Radial, Signals
+from gcgp.inference.likelihoods import dirichlet, gaussian
 from gcgp.selection.base_rate import SelectionWarning
 
 
@@ -113,6 +116,23 @@ def test_few_signals_per_class_are_a_warning():
     with pytest.warns(SelectionWarning, match="a class has 2 training signals"):
         model = GCGPClassifier(n_inducing=10).fit(images, [0, 1, 0, 1])
     assert model.score(images, [0, 1, 0, 1]) == 1.0
+
+
+def test_a_bound_of_the_search_is_a_warning(monkeypatch):
+    signals, labels = labeled_graphs(noise=0.1)
+    monkeypatch.setattr(dirichlet, "LOG2_NOISE_RANGE", (-0.5, 3.0))
+    with pytest.warns(SelectionWarning, match="ended at a bound of alpha, so"):
+        GCGPClassifier(n_inducing=20).fit(signals, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GCGPClassifier(n_inducing=20, likelihood=Dirichlet(1e-3)).fit(signals, labels)
+
+
+def test_a_bound_of_the_search_is_a_warning_in_regression(monkeypatch):
+    signals, _ = labeled_graphs(count=20)
+    monkeypatch.setattr(gaussian, "LOG10_VARIANCE_RATIOS", [0.0, 1.0])
+    with pytest.warns(SelectionWarning, match="ended at a bound of variance"):
+        GCGPRegressor(search=None, aggregate="sum").fit(signals, signals.vertex_counts.astype(float))
 
 
 def test_many_small_graphs_are_searched_and_learned():

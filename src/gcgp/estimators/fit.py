@@ -13,7 +13,7 @@ from torch import Tensor
 from gcgp.inference.context import FitContext, Progress
 from gcgp.inference.method import InferenceProblem, InferenceResult
 from gcgp.inference.training_set import TrainingSet
-from gcgp.selection.base_rate import frequency_model, warn_about_selection
+from gcgp.selection.base_rate import frequency_model, warn_about_bounds, warn_about_selection
 from gcgp.selection.content_order import content_order
 from gcgp.selection.diagnostics import warn_if_identical
 from gcgp.selection.learn_config import LearnConfig
@@ -88,6 +88,8 @@ def fit_model(
     labels = np.concatenate(data.processes.gather(data.group.numpy()))
     if data.processes.rank == 0 and not identical:
         warn_about_selection(np.bincount(labels, minlength=data.groups), frequencies)
+        if frequencies is None:
+            warn_about_bounds(candidate, options)
 
     start_weightings, learned_inducing = None, None
     if learn is not None or method.learns_jointly:

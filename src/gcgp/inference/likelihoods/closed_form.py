@@ -84,6 +84,10 @@ class ClosedFormLikelihood(Likelihood):
         """
 
     @abstractmethod
+    def reached_bounds(self, at: SearchPoint) -> list[str]:
+        """Names of the parameters that lie on a bound of the search, for a point of a `SelectedModel`."""
+
+    @abstractmethod
     def predictive_log(
         self, mean: Latent, variance: Latent, targets: Observed, draws: Draws | None = None
     ) -> PerSignal:

@@ -215,6 +215,13 @@ class Dirichlet(ClosedFormLikelihood):
             steps = [(0.0, step[1]) for step in steps if step[1]]
         return search(statistics, batch, start, steps)
 
+    def reached_bounds(self, at: SearchPoint) -> list[str]:
+        """`variance` or `alpha`, unless the latter is given."""
+        ranges = {"variance": LOG10_VARIANCE_RANGE} | (
+            {"alpha": LOG2_NOISE_RANGE} if isinstance(self.alpha, str) else {}
+        )
+        return [name for (name, bounds), x in zip(ranges.items(), at, strict=False) if x in bounds]
+
     def predictive_log(
         self, mean: Latent, variance: Latent, targets: Observed, draws: Draws | None = None
     ) -> PerSignal:

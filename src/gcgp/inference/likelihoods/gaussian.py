@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from gcgp.inference.likelihoods.closed_form import ClosedFormLikelihood, Draws
 from gcgp.inference.posterior import LOG_2PI, NormalEquations, left_out
-from gcgp.inference.search import ScoringBatch, SelectedModel
+from gcgp.inference.search import ScoringBatch, SearchPoint, SelectedModel
 from gcgp.inference.shapes import Latent, Observed, PerSignal, Scalar
 from gcgp.inference.statistics import Statistics
 
@@ -116,7 +116,11 @@ class Gaussian(ClosedFormLikelihood):
         coarse = min(LOG10_VARIANCE_RATIOS, key=loss)
         fine = minimize_scalar(loss, bounds=(coarse - 0.5, coarse + 0.5), method="bounded")
         sigma2, s2 = model_at(float(fine.x))
-        return SelectedModel(Gaussian(sigma2), s2, float(fine.fun))
+        return SelectedModel(Gaussian(sigma2), s2, float(fine.fun), (coarse,))
+
+    def reached_bounds(self, at: SearchPoint) -> list[str]:
+        """`variance`, if it is as large or as small relative to the noise as the search allows."""
+        return ["variance"] if at[0] in (LOG10_VARIANCE_RATIOS[0], LOG10_VARIANCE_RATIOS[-1]) else []
 
     @property
     def _noise(self) -> Scalar:
