@@ -21,6 +21,7 @@ ORDER = [
     "datasets",
     "weighting",
     "patches",
+    "layers",
     "kernel",
     "inference",
     "io",

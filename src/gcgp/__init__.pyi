@@ -27,6 +27,7 @@ from .inference.methods import ClosedForm as ClosedForm
 from .inference.methods import NaturalGradient as NaturalGradient
 from .inference.methods import Refined as Refined
 from .kernel.convolutional import ConvolutionalKernel as ConvolutionalKernel
+from .layers.layer import Layer as Layer
 from .mesh.decimation import decimate as decimate
 from .mesh.files.loading import load_mesh as load_mesh
 from .mesh.mesh import Mesh as Mesh

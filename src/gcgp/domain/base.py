@@ -147,6 +147,10 @@ class Domains(ABC):
         radii = np.linspace(min(spacing, outer / 7), outer, count or 4)
         return radii.tolist(), 0.75 * float(radii[-1] - radii[0]) / max(1, len(radii) - 1) or outer / 2
 
+    def subsampled(self, stride: int) -> tuple[Domains, list[Int[np.ndarray, "_"]]]:
+        """Domains with every `stride`-th vertex in each direction, and the vertices of each that are kept."""
+        raise ValueError(f"stride={stride!r}: {type(self).__name__.lower()} have no rows of vertices; use 1")
+
     def edge_pairs(self) -> Int[np.ndarray, "edges 2"] | None:
         """Flat vertex indices of the ends of each edge, or None if the domains have no edges to draw."""
         return None

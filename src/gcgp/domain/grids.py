@@ -53,6 +53,17 @@ class Grids(Domains):
         """Median over grids of the longer side in pixels."""
         return float(np.median(self.shapes.max(axis=1)))
 
+    def subsampled(self, stride: int) -> tuple[Grids, list[Int[np.ndarray, "_"]]]:
+        """Every `stride`-th row and column, from the middle of the first `stride` ones."""
+        kept = [
+            np.arange(height * width).reshape(height, width)[stride // 2 :: stride, stride // 2 :: stride]
+            for height, width in self.shapes.tolist()
+        ]
+        for shape, rows in zip(self.shapes.tolist(), kept, strict=True):
+            if rows.size == 0:
+                raise ValueError(f"stride={stride!r}: an image of shape {shape} is too small")
+        return replace(self, shapes=np.array([rows.shape for rows in kept])), [rows.ravel() for rows in kept]
+
     def vertex_shape(self, domain: int) -> tuple[int, ...]:
         """Height and width."""
         return tuple(self.shapes[domain].tolist())

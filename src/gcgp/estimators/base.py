@@ -29,6 +29,7 @@ from gcgp.descriptors import SpectralDescriptor
 from gcgp.domain import Mesh, Signals, as_signals
 from gcgp.estimators.evidence import VertexEvidence
 from gcgp.estimators.fit import FittedModel, fit_model
+from gcgp.estimators.inference import resolve_inference, resolve_likelihood
 from gcgp.estimators.options import Runtime, as_device, resolve_runtime
 from gcgp.estimators.sharding import check_shards
 from gcgp.estimators.value_range import (
@@ -41,8 +42,6 @@ from gcgp.inference import Features, Posterior
 from gcgp.inference.context import FitContext, Progress
 from gcgp.inference.features import Chunk
 from gcgp.inference.likelihoods import LIKELIHOODS, Likelihood
-from gcgp.inference.method import InferenceMethod
-from gcgp.inference.methods import METHODS
 from gcgp.inference.training_set import TrainingSet
 from gcgp.kernel.inducing import INDUCING_METHODS
 from gcgp.selection.descriptors import (
@@ -57,33 +56,12 @@ from gcgp.selection.options import (
     default_inducing,
     resolve_aggregate,
     resolve_kernel,
+    resolve_layers,
     resolve_learn,
     resolve_patch,
 )
 from gcgp.selection.search import RUNGS, SearchTable
 from gcgp.weighting import Weighting
-
-
-def resolve_inference(value: Any) -> InferenceMethod:
-    """The inference method that an estimator's argument `inference` stands for."""
-    method: InferenceMethod = resolve_option("inference", value, InferenceMethod, METHODS)
-    return method
-
-
-def resolve_likelihood(value: Any, method: InferenceMethod, task: str) -> Likelihood:
-    """The likelihood that an estimator's argument `likelihood` stands for, if the method supports it."""
-    supported = [name for name in method.likelihoods if LIKELIHOODS[name].task == task]
-    if not supported:
-        known = [n for n, m in METHODS.items() if any(LIKELIHOODS[x].task == task for x in m.likelihoods)]
-        raise ValueError(f"inference={method!r} does not support {task}; expected one of {known}")
-    if isinstance(value, str) and value == "auto":
-        return method.default_likelihood(task)
-    likelihood: Likelihood = resolve_option("likelihood", value, Likelihood, LIKELIHOODS)
-    if likelihood.name not in supported:
-        raise ValueError(
-            f"likelihood={value!r} does not work with inference={method!r}; expected one of {supported}"
-        )
-    return likelihood
 
 
 class ConvolutionalGP(BaseEstimator):
@@ -120,6 +98,7 @@ class ConvolutionalGP(BaseEstimator):
         likelihood: Any = "auto",
         inference: Any = "closed-form",
         search: str | None = "fast",
+        layers: Any = None,
         descriptor: Any = "auto",
         learn: Any = None,
         runtime: Runtime | None = None,
@@ -135,6 +114,7 @@ class ConvolutionalGP(BaseEstimator):
         self.likelihood = likelihood
         self.inference = inference
         self.search = search
+        self.layers = layers
         self.descriptor = descriptor
         self.learn = learn
         self.runtime = runtime
@@ -237,6 +217,7 @@ class ConvolutionalGP(BaseEstimator):
             self.search,
             self.n_inducing == "auto",
             resolve_descriptors(self.descriptor),
+            resolve_layers(self.layers),
         )
         check_representable("lengthscale", options.kernel.lengthscale, runtime.dtype)
         check_representable("position", options.patch.position, runtime.dtype)
@@ -353,9 +334,8 @@ class ConvolutionalGP(BaseEstimator):
         self.domain_ = type(signals.domains).__name__
         terms = result.features.terms
         fixed_vertices = any(t.kernel.vertex_weights is not None or t.convolution.position for t in terms)
-        self.domain_signature_ = signals.domains.signature(
-            [term.convolution.chart for term in terms], fixed_vertices
-        )
+        charts = [kind for term in terms for kind in term.convolution.chart_kinds]
+        self.domain_signature_ = signals.domains.signature(charts, fixed_vertices)
 
     def _chunks(self, signals: Signals, diagonal: bool) -> Iterator[Chunk]:
         with self._bar(len(signals)) as bar:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp._runtime.memory import runs
-from gcgp.domain import Chart, Signals, Stencil
+from gcgp.domain import Signals
 from gcgp.inference.cholesky import stable_cholesky
 from gcgp.inference.prior_variances import Sampling, prior_variances
 from gcgp.inference.shapes import Matrix, PerSignal, Rows
@@ -182,7 +183,7 @@ class Features:
     def patches(
         self,
         signals: Signals,
-        charts: Sequence[Chart | Stencil | None] | None = None,
+        charts: Sequence[Any] | None = None,
         first: int = 0,
         *,
         grad: bool = False,

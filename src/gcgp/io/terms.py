@@ -23,15 +23,18 @@ from gcgp.inference.cholesky import LARGEST_JITTER
 from gcgp.inference.likelihoods import Likelihood
 from gcgp.io import checks
 from gcgp.io.kernels import describe_kernel, rebuild_kernel
+from gcgp.io.layers import describe_layer, rebuild_layer
 from gcgp.io.tensors import check_all_used, checked_tensor, module_state, take_prefix, with_prefix
 from gcgp.io.values import parameter
 from gcgp.io.weightings import describe_weighting, rebuild_weighting
 from gcgp.kernel import ConvolutionalKernel
 from gcgp.kernel.convolutional import AGGREGATES
+from gcgp.layers.convolution import layered
 from gcgp.patches import Convolution
 from gcgp.weighting import Weighting
 
 MAX_SIGNATURE_ITEMS = 64
+MAX_LAYERS = 16
 MIN_VARIANCE, MAX_VARIANCE = 1e-250, 1e250
 """The products of variances with kernel values must neither vanish nor overflow."""
 MAX_POSTERIOR_WEIGHT = 1e125
@@ -142,6 +145,11 @@ def describe_term(term: Term) -> tuple[dict[str, Any], dict[str, Tensor]]:
     }
     if kernel.vertex_weights is not None:
         tensors["vertex_weights"] = kernel.vertex_weights
+    description["layers"] = []
+    for i, layer in enumerate(convolution.layers):
+        layer_description, layer_tensors = describe_layer(layer)
+        description["layers"].append(layer_description)
+        tensors |= with_prefix(f"layers.{i}.", layer_tensors)
     return description, tensors
 
 
@@ -154,7 +162,7 @@ def rebuild_term(
     channels: int,
 ) -> Term:
     """The term that `describe_term` described, for signals with these channels on this kind of domain."""
-    checks.as_object(where, description, (*TERM_FIELDS, "weighting", "kernel"))
+    checks.as_object(where, description, (*TERM_FIELDS, "weighting", "kernel", "layers"))
     fields = {name: check(f"{where}.{name}", description[name]) for name, check in TERM_FIELDS.items()}
     if fields["area_weighted"] and domain.measure is Domains.measure:
         raise checks.invalid(f"{where}.area_weighted", True, f"false: {domain.__name__} have no areas")
@@ -172,7 +180,14 @@ def rebuild_term(
     if weights is not None:
         checked_tensor(f"{where}.vertex_weights", weights, (None,), dtype)
     kernel = ConvolutionalKernel(base, fields["aggregate"], weights).requires_grad_(False)
-    convolution = Convolution(weighting, **{name: fields[name] for name in CONVOLUTION_FIELDS}, dtype=dtype)
+    layers = []
+    for i, layer in enumerate(checks.as_list(f"{where}.layers", description["layers"], 0, MAX_LAYERS)):
+        layer_tensors = take_prefix(tensors, f"layers.{i}.")
+        layers.append(rebuild_layer(f"{where}.layers[{i}]", layer, layer_tensors, domain, channels, dtype))
+        channels = layers[-1].channels
+    convolution = layered(
+        Convolution(weighting, **{name: fields[name] for name in CONVOLUTION_FIELDS}, dtype=dtype), layers
+    )
     _check_columns(where, convolution, columns, channels, domain, signature["position_dimensions"])
     root = checked_tensor(f"{where}.root", tensors.pop("root", None), (count, count), torch.float64)
     _check_root(f"{where}.root", kernel, inducing, root)

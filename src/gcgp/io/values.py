@@ -20,12 +20,13 @@ from gcgp.io.classes import argument_names, describe_object, find_class
 from gcgp.io.kernels import describe_kernel, rebuild_kernel
 from gcgp.io.tensors import module_state
 from gcgp.io.weightings import describe_weighting, rebuild_weighting
+from gcgp.layers import Layer
 from gcgp.weighting import Weighting
 
 MAX_ARRAY_BYTES = 16 << 20
 DTYPE_PATTERN = r"bool|u?int(8|16|32|64)|float(16|32|64)|[<>][iuf][248]|[<>]U\d{1,7}"
-Validated = TypeVar("Validated", Options, SpectralDescriptor)
-VALUE_KINDS = ("options", "descriptor", "weighting", "kernel", "array", "list", "tuple")
+Validated = TypeVar("Validated", Options, SpectralDescriptor, Layer)
+VALUE_KINDS = ("options", "descriptor", "layer", "weighting", "kernel", "array", "list", "tuple")
 
 
 def plain_parameter(name: str, value: Any) -> Any:
@@ -40,6 +41,8 @@ def plain_parameter(name: str, value: Any) -> Any:
         return {"is": "options", **describe_instance(value)}
     if isinstance(value, SpectralDescriptor):
         return {"is": "descriptor", **describe_instance(value)}
+    if isinstance(value, Layer):
+        return {"is": "layer", **describe_instance(value)}
     if isinstance(value, Weighting):
         return {"is": "weighting", **describe_weighting(value)}
     if isinstance(value, Kernel):
@@ -76,6 +79,8 @@ def parameter(where: str, value: Any, nesting: int = checks.MAX_NESTING) -> Any:
         return _with_parameters(where, content, Options, nesting - 1)
     if kind == "descriptor":
         return _with_parameters(where, content, SpectralDescriptor, nesting - 1)
+    if kind == "layer":
+        return _with_parameters(where, content, Layer, nesting - 1)
     if kind == "weighting":
         return rebuild_weighting(where, content)
     if kind == "kernel":
@@ -98,7 +103,7 @@ def rebuild_parameters(
 def _with_parameters(where: str, description: Any, base: type[Validated], nesting: int) -> Validated:
     """An instance of a subclass of `base` that `describe_instance` described."""
     checks.as_object(where, description, ("class", "parameters"), ("defined_in",))
-    kind = find_class(where, description, base)
+    kind = base if description["class"] == base.__name__ else find_class(where, description, base)
     instance = kind(**rebuild_parameters(f"{where}.parameters", kind, description["parameters"], nesting))
     try:
         instance.validate()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 
 from gcgp._runtime.memory import runs
-from gcgp.domain import Chart, Signals, Stencil
+from gcgp.domain import Signals, Stencil
 from gcgp.patches.bin_sums import chart_sums, stencil_sums
 from gcgp.patches.patches import Patches
 from gcgp.weighting import Weighting
@@ -59,6 +60,20 @@ class Convolution:
         """Length of a patch."""
         return max(columns.stop for columns in self.columns(signals).values())
 
+    @property
+    def layers(self) -> tuple[Any, ...]:
+        """Layers that signals pass first: none."""
+        return ()
+
+    @property
+    def chart_kinds(self) -> list[str]:
+        """The kinds of all charts that are used."""
+        return [self.chart]
+
+    def patch_domains(self, signals: Signals) -> Signals:
+        """Signals on the domains whose vertices have patches: the given ones."""
+        return signals
+
     def empty_patches(self, signals: Signals) -> Patches:
         """Patches without columns: the multiplicity of each vertex of the signals."""
         measure, count = self._measure(signals), len(signals.values)
@@ -70,12 +85,11 @@ class Convolution:
             torch.arange(count),
         )
 
-    def patches(
-        self, signals: Signals, chart: Chart | Stencil | None = None, at: Patches | None = None
-    ) -> Patches:
+    def patches(self, signals: Signals, chart: Any = None, at: Patches | None = None) -> Patches:
         """The patches of all vertices, or of some of the `empty_patches`.
 
-        They are differentiable with respect to the weighting.
+        `chart` is the result of `make_chart` or `shared_chart`; None: it is computed here. The patches
+        are differentiable with respect to the weighting.
         """
         vertices = None if at is None else at.vertices.numpy()
         if chart is None:
@@ -126,9 +140,7 @@ class Convolution:
             patches = self.patches(part, chart, at)
             yield run, replace(patches, vertices=patches.vertices + int(signals.offsets[run.start]))
 
-    def make_chart(
-        self, signals: Signals, vertices: Int[np.ndarray, "chosen"] | None = None
-    ) -> Chart | Stencil:
+    def make_chart(self, signals: Signals, vertices: Int[np.ndarray, "chosen"] | None = None) -> Any:
         """The chart of the signals' domains, cut off at the reach; only of these vertices if given."""
         rows = None if vertices is None else np.unique(signals.domain_rows[vertices])
         return signals.domains.chart(*self._chart_arguments(), rows)
@@ -141,7 +153,7 @@ class Convolution:
         reach = self.weighting.reach if self.reach is None else self.reach
         return self.weighting.coordinates, reach, self.chart
 
-    def shared_chart(self, signals: Signals) -> Chart | Stencil | None:
+    def shared_chart(self, signals: Signals) -> Any:
         """The chart, if one serves all runs of these signals; otherwise None."""
         shared = signals.domains.one_chart or len(signals.domains) == 1
         return self.make_chart(signals) if shared else None

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from gpytorch.kernels import Kernel
 
-from gcgp.domain import Signals
+from gcgp.domain import Domains, Signals
 from gcgp.domain.base import chart_kind
+from gcgp.layers import Layer
 from gcgp.selection.options import ModelOptions
-from gcgp.selection.weightings import candidate_weightings, resolve_weightings
+from gcgp.selection.weightings import candidate_weightings, head_weightings, resolve_weightings
 from gcgp.weighting import Weighting
 
 MIN_CHANNEL_RATIO = 1.5
@@ -36,6 +37,8 @@ class Configuration:
     scale_channels: bool
     kernel: str | Kernel
     aggregate: str
+    layers: tuple[tuple[Layer, ...], ...] = ()
+    """Layers before each weighting; empty: none."""
 
     def describe(self) -> dict[str, str]:
         """The choices as text, by name."""
@@ -45,6 +48,8 @@ class Configuration:
             "kernel": self.kernel if isinstance(self.kernel, str) else type(self.kernel).__name__,
             "aggregate": self.aggregate,
         }
+        if self.layers:
+            names["layers"] = " + ".join(" → ".join(map(repr, chain)) or "none" for chain in self.layers)
         flags = ("position", "bin_counts", "scale_channels")
         return names | {name: "yes" if getattr(self, name) else "no" for name in flags}
 
@@ -56,7 +61,9 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
     has_positions, has_areas = domains.position_dimensions > 0, domains.measure is not None
     chart = chart_kind(domains, options.chart)  # the same for all signals to predict
     weightings = tuple(resolve_weightings(options.weighting, domains, chart))
-    if options.search is not None and _weighting_is_open(options) and domains.one_chart:
+    if options.layers and _weighting_is_open(options):
+        weightings = head_weightings(domains, chart, options.search or "fast")[0]
+    elif options.search is not None and _weighting_is_open(options) and domains.one_chart:
         weightings = candidate_weightings(domains, chart, options.search)[0]
     kernel = options.kernel.kind
     if _is_auto(kernel):
@@ -72,6 +79,7 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
         _resolved(patch.scale_channels, False),
         kernel,
         "mean" if options.aggregate.kind == "auto" else options.aggregate.kind,
+        (tuple(options.layers),) * len(weightings) if options.layers else (),
     )
 
 
@@ -90,28 +98,42 @@ def alternatives(options: ModelOptions, signals: Signals) -> Choices:
     if options.aggregate.kind == "auto" and np.ptp(signals.vertex_counts) > 0:
         result["aggregate"] = [{"aggregate": kind} for kind in ("mean", "sum")]
     if _weighting_is_open(options):
-        kinds = domains.chart_kinds if options.chart == "auto" else (chart_kind(domains, options.chart),)
-        if domains.costly_charts and search == "fast":
-            kinds = kinds[:1]
-        result["weighting"] = [
-            {"weightings": weightings, "charts": (kind,) * len(weightings)}
-            for kind in kinds
-            for weightings in candidate_weightings(domains, kind, search)
-        ]
-        if {"euclidean", "hops"} <= set(kinds):  # a sum of kernels, one of coordinates and one of edges
-            parts = [(kind, candidate_weightings(domains, kind, search)[0]) for kind in ("euclidean", "hops")]
-            result["weighting"].append(
-                {
-                    "weightings": tuple(weighting for _, scales in parts for weighting in scales),
-                    "charts": tuple(kind for kind, scales in parts for _ in scales),
-                }
-            )
+        result["weighting"] = _weighting_changes(options, domains, search)
     # On images an RBF kernel is rarely far from the best, and Matérn kernels take several times as long.
     if options.kernel.kind == "auto" and (search == "thorough" or not domains.one_chart):
         result["kernel"] = [{"kernel": kind} for kind in CANDIDATE_KERNELS[search]]
     if options.patch.bin_counts == "auto" and tunable and not domains.one_chart:
         result["bin_counts"] = [{"bin_counts": flag} for flag in (False, True)]
     return result
+
+
+def _weighting_changes(options: ModelOptions, domains: Domains, search: str) -> list[dict[str, Any]]:
+    """Weightings, with the chart and the layers of each."""
+    kinds = domains.chart_kinds if options.chart == "auto" else (chart_kind(domains, options.chart),)
+    if domains.costly_charts and search == "fast":
+        kinds = kinds[:1]
+    chain = tuple(options.layers or ())
+    weightings = head_weightings if chain else candidate_weightings
+    changes = [
+        {
+            "weightings": scales,
+            "charts": (kind,) * len(scales),
+            "layers": (chain,) * len(scales) if chain else (),
+        }
+        for kind in kinds
+        for scales in weightings(domains, kind, search)
+    ]
+    if {"euclidean", "hops"} <= set(kinds) and not chain:
+        # A sum of kernels, one of coordinates and one of edges.
+        parts = [(kind, candidate_weightings(domains, kind, search)[0]) for kind in ("euclidean", "hops")]
+        changes.append(
+            {
+                "weightings": tuple(weighting for _, scales in parts for weighting in scales),
+                "charts": tuple(kind for kind, scales in parts for _ in scales),
+                "layers": (),
+            }
+        )
+    return changes
 
 
 def _spreads_differ(signals: Signals) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gcgp._runtime.memory import runs
-from gcgp.domain import Chart, Signals, Stencil
+from gcgp.domain import Chart, Signals
 from gcgp.inference.features import RUN_BYTES, Chunk, Features, Term
 from gcgp.inference.likelihoods import ClosedFormLikelihood
 from gcgp.inference.parameters import Parameters, log_priors
@@ -38,12 +39,12 @@ class Anchors:
     vertices: Int[Tensor, "M"]
     """Their ascending flat indices among all vertices of the signals."""
 
-    def patches(self, term: Term, chart: Chart | Stencil) -> Float[Tensor, "M dim"]:
+    def patches(self, term: Term, chart: Any) -> Float[Tensor, "M dim"]:
         """Their patches under the weighting of the term, differentiable; `chart` is that of `make_chart`."""
         rows = term.convolution.empty_patches(self.signals).select_rows(self.vertices)
         return term.convolution.patches(self.signals, chart, rows).values
 
-    def make_chart(self, term: Term) -> Chart | Stencil:
+    def make_chart(self, term: Term) -> Any:
         """The chart of these vertices."""
         return term.convolution.make_chart(self.signals, self.vertices.numpy())
 
@@ -64,12 +65,12 @@ class ChartCache:
     def __init__(self, features: Features, signals: Signals) -> None:
         self.terms, self.signals, self.memory = features.terms, signals, features.memory
         self.nbytes = 0
-        self._charts: dict[int, list[Chart | Stencil]] = {}
+        self._charts: dict[int, list[Any]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._charts)
 
-    def get(self, run: slice) -> list[Chart | Stencil]:
+    def get(self, run: slice) -> list[Any]:
         """The charts of a run of signals, one per term."""
         if run.start in self._charts:
             return self._charts[run.start]
@@ -104,7 +105,7 @@ class Objective:
     """Patches drawn for the prior variance of large signals, the same in all evaluations."""
     seed: int = 0
     charts: ChartCache = field(init=False, repr=False)
-    _anchor_charts: list[Chart | Stencil | None] | None = field(default=None, init=False, repr=False)
+    _anchor_charts: list[Any] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.charts = ChartCache(self.features, self.data.signals)
@@ -273,7 +274,10 @@ class Objective:
             surrogate.backward()
 
 
-def _bytes(chart: Chart | Stencil) -> int:
+def _bytes(chart: Any) -> int:
+    """Memory of a chart, or of the charts of layers."""
+    if isinstance(chart, (list, tuple)):
+        return sum(map(_bytes, chart))
     return sum(array.nbytes for array in chart.coordinates.values()) if isinstance(chart, Chart) else 0
 
 

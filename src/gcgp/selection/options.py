@@ -22,6 +22,7 @@ from gcgp.inference.likelihoods import Likelihood
 from gcgp.inference.method import OBJECTIVES, InferenceMethod
 from gcgp.kernel.base import KERNEL_NAMES
 from gcgp.kernel.convolutional import AGGREGATES
+from gcgp.layers import Layer
 from gcgp.selection.optimizer import OPTIMIZERS
 
 MIN_DEFAULT_INDUCING, MAX_DEFAULT_INDUCING = 750, 1_500
@@ -191,6 +192,8 @@ class ModelOptions:
     """Whether the number of inducing patches is a default."""
     descriptors: Sequence[SpectralDescriptor] | None = None
     """Candidate descriptors of meshes; None: the default ones."""
+    layers: Sequence[Layer] | None = ()
+    """Layers before the weighting; None: searched."""
 
     @property
     def variance(self) -> float | None:
@@ -236,6 +239,29 @@ def resolve_aggregate(value: Any) -> Aggregate:
     aggregate = value if isinstance(value, Aggregate) else Aggregate(value)
     aggregate.validate()
     return aggregate
+
+
+def resolve_layers(value: Any) -> tuple[Layer, ...] | None:
+    """The layers that an estimator's argument `layers` stands for; None if they are searched.
+
+    >>> resolve_layers(None), resolve_layers("auto")
+    ((), None)
+    """
+    if value is None:
+        return ()
+    if isinstance(value, str) and value == "auto":
+        return None
+    layers = (
+        (value,) if isinstance(value, Layer) else tuple(value) if isinstance(value, Iterable) else (value,)
+    )
+    for i, layer in enumerate(layers):
+        if not isinstance(layer, Layer):
+            raise ValueError(f"layers[{i}]={layer!r}: expected a Layer; layers may be None, 'auto' or a list")
+        try:
+            layer.validate()
+        except ValueError as error:
+            raise ValueError(f"layers[{i}]: {error}") from error
+    return layers
 
 
 def resolve_patch(value: Any) -> Patch:

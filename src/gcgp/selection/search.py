@@ -21,6 +21,7 @@ from gcgp.domain import Domains
 from gcgp.inference.context import FitContext
 from gcgp.inference.search import DEFAULT_START, SearchPoint
 from gcgp.inference.training_set import TrainingSet
+from gcgp.layers import FittedLayer, Layer, fit_layers
 from gcgp.selection.configurations import Choices, Configuration, alternatives, default_configuration
 from gcgp.selection.lengthscales import FIRST_OCTAVES, Candidate, search_lengthscales
 from gcgp.selection.options import ModelOptions
@@ -131,8 +132,8 @@ class SearchTable:
     def __str__(self) -> str:
         if not self.rows:
             return "nothing was searched"
-        names = list(self.rows[0])
-        text = [names, *([_text(row[name]) for name in names] for row in self.rows)]
+        names = list({name: None for row in self.rows for name in row})
+        text = [names, *([_text(row.get(name, "")) for name in names] for row in self.rows)]
         widths = [max(len(line[i]) for line in text) for i in range(len(names))]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -171,6 +172,8 @@ class ModelSearch:
     vertex_weights: Float[Tensor, "vertices"] | None
     context: FitContext
     table: SearchTable = field(default_factory=SearchTable)
+    fitted: dict[str, tuple[FittedLayer, ...]] = field(default_factory=dict)
+    """Fitted layers by their description."""
 
     def run(self) -> SearchResult:
         """The best configuration and the default, with their lengthscales, on the last rung."""
@@ -237,7 +240,14 @@ class ModelSearch:
         rows, scored = self._rows(max(rung.signals, int(min(SMALL_GRAPH_VERTICES / vertices, 600))))
         data = self.data if len(rows) == len(self.data.signals) else self.data.gathered(rows)
         specs = build_term_specs(
-            configuration, data.signals, scored, self.options, self.vertex_weights, self.context, rung.patches
+            configuration,
+            data.signals,
+            scored,
+            self.options,
+            self.vertex_weights,
+            self.context,
+            rung.patches,
+            [self._fitted_layers(chain) for chain in configuration.layers],
         )
         constant = constant_variance(specs, data.signals) if self.options.method.constant_term else 0.0
         trial = replace(
@@ -265,6 +275,13 @@ class ModelSearch:
         if self.options.search is not None:
             self._record(evaluation, len(rows))
         return evaluation
+
+    def _fitted_layers(self, layers: Sequence[Layer]) -> tuple[FittedLayer, ...]:
+        """The layers, fitted once to trial signals."""
+        key = repr(layers)
+        if key not in self.fitted:
+            self.fitted[key] = fit_layers(layers, self.data.signals, self.context.dtype)
+        return self.fitted[key]
 
     def _rows(self, signals: int) -> tuple[Int[np.ndarray, "n"], int]:
         """The trial signals of a rung, those that are scored first, and how many these are."""

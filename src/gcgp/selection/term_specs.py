@@ -20,6 +20,8 @@ from gcgp.inference.features import RUN_BYTES
 from gcgp.kernel import ConvolutionalKernel, RotationAverage, base_kernel
 from gcgp.kernel.base import check_columns, lengthscale_parts, prior_variance, set_lengthscales
 from gcgp.kernel.inducing import choose_rows, rows_by_content
+from gcgp.layers import FittedLayer
+from gcgp.layers.convolution import layered
 from gcgp.patches import Convolution, Patches
 from gcgp.selection.configurations import Configuration
 from gcgp.selection.options import ModelOptions
@@ -92,7 +94,7 @@ class TermSpec:
 
         def sampled(patches: Patches, first: int) -> Patches:
             if lattice:
-                run = trial[first : first + len(patches)]
+                run = convolution.patch_domains(trial[first : first + len(patches)])
                 return weigher.weighted(patches.select_rows(lattice_vertices(run, limit)), first)
             return weigher.weighted(patches, first).thinned(limit, rng)
 
@@ -258,25 +260,30 @@ def build_term_specs(
     vertex_weights: Float[Tensor, "vertices"] | None,
     context: FitContext,
     patches_per_signal: int = MAX_TRIAL_PATCHES,
+    layers: Sequence[Sequence[FittedLayer]] | None = None,
 ) -> list[TermSpec]:
-    """One specification per weighting of a configuration."""
+    """One specification per weighting of a configuration, with fitted layers for each."""
     units = None
     if configuration.scale_channels:
         spread = torch.from_numpy(trial.values.std(axis=0, dtype=np.float64))
         units = torch.where(spread > 0, spread, 1.0)
     specs = []
-    for weighting, chart in zip(configuration.weightings, configuration.charts, strict=True):
+    chains = layers or [()] * len(configuration.weightings)
+    for weighting, chart, chain in zip(configuration.weightings, configuration.charts, chains, strict=True):
         frozen = copy.deepcopy(weighting).to(context.dtype).requires_grad_(False)
         rotation = options.kernel.rotation_average
         specs.append(
             TermSpec.build(
-                Convolution(
-                    frozen,
-                    chart,
-                    configuration.bin_counts,
-                    configuration.position,
-                    configuration.area_weighted,
-                    context.dtype,
+                layered(
+                    Convolution(
+                        frozen,
+                        chart,
+                        configuration.bin_counts,
+                        configuration.position,
+                        configuration.area_weighted,
+                        context.dtype,
+                    ),
+                    chain,
                 ),
                 trial,
                 scored,
@@ -284,7 +291,7 @@ def build_term_specs(
                 configuration.aggregate,
                 vertex_weights,
                 _rotation_average(rotation, weighting, trial.domains.oriented),
-                units,
+                None if chain else units,
                 patches_per_signal,
                 context.memory,
                 context.rng,

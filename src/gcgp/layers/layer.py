@@ -1,0 +1,252 @@
+"""Layers as users specify them: scikit-learn transformers from signals to signals."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.cluster import KMeans
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from gcgp._runtime.errors import check_auto_or_bool, check_choice, check_integer, check_positive
+from gcgp._runtime.memory import as_bytes, runs
+from gcgp.domain import Domains, Signals, as_signals
+from gcgp.domain.base import chart_kind
+from gcgp.layers.fitted import LAYER_KERNELS, FittedLayer
+from gcgp.patches import Convolution
+from gcgp.weighting import Box, Polar, Radial, Weighting
+
+MAX_SAMPLED_SIGNALS = 500
+MAX_SAMPLED_PATCHES = 20_000
+"""Signals and patches among which anchors are found."""
+KMEANS_ITERATIONS = 20
+MIN_NORM = 0.02
+"""Directions of patches with a smaller norm, relative to the largest, are noise: anchors ignore them."""
+DUPLICATE_DIGITS = 5
+DEFAULT_LENGTHSCALES = {"homogeneous": 0.6, "rbf": 0.5}
+DEFAULT_SIDE = 5
+MAPPED_BYTES = "256 MB"
+"""Memory to map a run of signals."""
+
+
+class Layer(  # type: ignore[call-arg]
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseEstimator,
+    auto_wrap_output_keys=None,  # signals cannot become a data frame
+):
+    """A layer of a hierarchical model, learned without labels (a convolutional kernel network).
+
+    Each vertex gets the features φ = K_UU^(−1/2) k(U, z) of its patch z, where the anchors U are centers of
+    the patches of the training signals (k-means). Features are averaged around each vertex.
+
+    Args:
+        weighting: The bins of patches: a `Weighting`, or `"auto"` for squares of 5 pixels on images, polar
+            bins with two-dimensional coordinates, and rings otherwise.
+        n_anchors: Number of anchors: the channels of the result. Fewer if there are fewer distinct patches.
+        kernel: `"homogeneous"`, |z| exp((⟨z/|z|, u⟩ − 1)/s²), which compares directions of patches and keeps
+            their norms, or `"rbf"`, exp(−|z − u|²/2s²).
+        lengthscale: s; with `"rbf"` relative to the median distance between patches. `"auto"`: 0.6 with the
+            homogeneous kernel, 0.5 with the RBF kernel.
+        centered: Whether the mean over bins is subtracted from each channel of a patch. `"auto"`: with
+            the homogeneous kernel, if there is more than one bin.
+        average: Standard deviation of the Gaussian weights of the local average, in units of ρ (pixels, or
+            edges of unit length); 0: none.
+        stride: On images, keep every `stride`-th row and column.
+        chart: How distances are measured; see the argument of the estimators.
+        bin_counts: Whether the number of vertices in each bin is part of a patch.
+        random_state: Seed of samples and of k-means.
+
+    Attributes:
+        layer_: The `FittedLayer`.
+
+    >>> images = np.random.default_rng(0).random((20, 12, 12))
+    >>> Layer(n_anchors=8, stride=2).fit_transform(images)
+    Signals(20 signals on grids, 36 vertices, 8 channels)
+    """
+
+    def __init__(
+        self,
+        weighting: Any = "auto",
+        *,
+        n_anchors: int = 128,
+        kernel: str = "homogeneous",
+        lengthscale: float | str = "auto",
+        centered: bool | str = "auto",
+        average: float = 0.0,
+        stride: int = 1,
+        chart: str = "auto",
+        bin_counts: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.weighting = weighting
+        self.n_anchors = n_anchors
+        self.kernel = kernel
+        self.lengthscale = lengthscale
+        self.centered = centered
+        self.average = average
+        self.stride = stride
+        self.chart = chart
+        self.bin_counts = bin_counts
+        self.random_state = random_state
+
+    def validate(self) -> None:
+        """Raise a ValueError that names the first argument with an invalid value."""
+        check_integer("n_anchors", self.n_anchors)
+        check_choice("kernel", self.kernel, LAYER_KERNELS)
+        check_positive("lengthscale", self.lengthscale)
+        check_auto_or_bool("centered", self.centered)
+        if self.average != 0:
+            check_positive("average", self.average, auto=False)
+        check_integer("stride", self.stride)
+        automatic = isinstance(self.weighting, str) and self.weighting == "auto"
+        if not automatic and not isinstance(self.weighting, Weighting):
+            raise ValueError(f"weighting={self.weighting!r}: expected 'auto' or a Weighting")
+        if not automatic and self.weighting.complete:
+            raise ValueError(f"weighting={self.weighting!r}: a layer needs a patch at every vertex")
+
+    def fit(self, X: Any, y: Any = None) -> Layer:
+        """Find the anchors among patches of the signals; `y` is ignored."""
+        self.layer_ = self.fitted(as_signals(X), torch.float32)
+        return self
+
+    def transform(self, X: Any) -> Signals:
+        """The features of all signals, as signals; on the same domains unless there is a stride."""
+        check_is_fitted(self, "layer_")
+        signals = as_signals(X)
+        parts = [
+            self.layer_(signals[run])
+            for run in runs(self.layer_.bytes_per_signal(signals), as_bytes(MAPPED_BYTES))
+        ]
+        return Signals.concatenate(parts)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.layer_.channels
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def fitted(self, signals: Signals, dtype: torch.dtype) -> FittedLayer:
+        """The layer with anchors from patches of the first signals."""
+        self.validate()
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        domains = signals.domains
+        if self.stride > 1:
+            domains.subsampled(self.stride)  # raises if that is impossible
+        weighting = self._weighting(domains)
+        convolution = Convolution(
+            weighting.to(dtype).requires_grad_(False),
+            chart_kind(domains, self.chart),
+            self.bin_counts,
+            area_weighted=domains.measure is not None,
+            dtype=dtype,
+        )
+        homogeneous = self.kernel == "homogeneous"
+        centered = homogeneous and weighting.bins > 1 if self.centered == "auto" else bool(self.centered)
+        scale = DEFAULT_LENGTHSCALES[self.kernel] if self.lengthscale == "auto" else float(self.lengthscale)
+        draft = FittedLayer(
+            convolution,
+            self.kernel,
+            torch.zeros(1, 1, dtype=dtype),
+            scale,
+            1.0,
+            centered,
+            float(self.average),
+            int(self.stride),
+            weighting.rotations is not None and not domains.oriented and not self.bin_counts,
+        )
+        patches = _sample(draft, signals, rng)
+        norms = patches.norm(dim=1)
+        unit, anchors = 1.0, patches
+        if homogeneous:
+            patches = patches[norms > MIN_NORM * norms.max()]
+            if len(patches) == 0:  # all patches are zero
+                patches = torch.eye(1, anchors.shape[1], dtype=dtype)
+            norms = patches.norm(dim=1)
+            unit = float(norms.median())
+            patches = patches / norms[:, None]
+        else:
+            scale *= _median_distance(patches, rng)
+        anchors = _centers(patches, self.n_anchors, rng)
+        if homogeneous:
+            anchors = anchors / anchors.norm(dim=1, keepdim=True).clamp_min(torch.finfo(dtype).tiny)
+        return FittedLayer(
+            convolution,
+            self.kernel,
+            anchors.to(dtype),
+            scale,
+            unit,
+            centered,
+            float(self.average),
+            int(self.stride),
+            draft.rotation_average,
+        )
+
+    def _weighting(self, domains: Domains) -> Weighting:
+        if isinstance(self.weighting, Weighting):
+            return copy.deepcopy(self.weighting)
+        if domains.one_chart:
+            return Box(DEFAULT_SIDE, inside=False)
+        spacing = domains.spacing()
+        if domains.position_dimensions == 2 and chart_kind(domains, self.chart) == "euclidean":
+            radii, width = domains.default_radii(3)
+            return Polar(radii, 8, width)
+        return Radial([0.0, spacing, 2 * spacing], spacing / 2)
+
+
+def fit_layers(layers: Sequence[Layer], signals: Signals, dtype: torch.dtype) -> tuple[FittedLayer, ...]:
+    """Fit layers one after the other, each to the result of those before it."""
+    fitted: list[FittedLayer] = []
+    if layers:
+        signals = signals[: min(len(signals), MAX_SAMPLED_SIGNALS)]
+    for i, layer in enumerate(layers):
+        try:
+            fitted.append(layer.fitted(signals, dtype))
+        except ValueError as error:
+            raise ValueError(f"layers[{i}]: {error}") from error
+        if i + 1 < len(layers):
+            budget = runs(fitted[-1].bytes_per_signal(signals), as_bytes(MAPPED_BYTES))
+            signals = Signals.concatenate([fitted[-1](signals[run]) for run in budget])
+    return tuple(fitted)
+
+
+def _sample(layer: FittedLayer, signals: Signals, rng: np.random.Generator) -> Float[Tensor, "n dim"]:
+    """Patches of the first signals, at most so many that k-means is fast."""
+    signals = signals[: min(len(signals), MAX_SAMPLED_SIGNALS)]
+    share = min(1.0, MAX_SAMPLED_PATCHES / len(signals.values))
+    parts = []
+    for run in runs(layer.bytes_per_signal(signals), as_bytes(MAPPED_BYTES)):
+        part = signals[run]
+        patches = layer.prepared(layer.convolution.patches(part).values, signals.channels)
+        parts.append(patches[torch.from_numpy(rng.random(len(patches)) < share)])
+    return torch.cat(parts)
+
+
+def _median_distance(patches: Float[Tensor, "n dim"], rng: np.random.Generator) -> float:
+    pairs = torch.from_numpy(rng.integers(len(patches), size=(2, 4_000)))
+    distances = (patches[pairs[0]] - patches[pairs[1]]).norm(dim=1)
+    positive = distances[distances > 0]
+    return float(positive.median()) if len(positive) else 1.0
+
+
+def _centers(patches: Float[Tensor, "n dim"], count: int, rng: np.random.Generator) -> Float[Tensor, "M dim"]:
+    """All distinct patches or, if there are more than `count`, centers of clusters."""
+    rows = patches.double().numpy()
+    scale = np.abs(rows).max() or 1.0
+    _, first = np.unique(np.round(rows / scale, DUPLICATE_DIGITS), axis=0, return_index=True)
+    if len(first) <= count:
+        return patches[torch.from_numpy(np.sort(first))]
+    seed = int(rng.integers(2**31))
+    kmeans = KMeans(count, n_init=1, max_iter=KMEANS_ITERATIONS, tol=0.0, random_state=seed)
+    return torch.from_numpy(kmeans.fit(rows).cluster_centers_)

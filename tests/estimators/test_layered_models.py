@@ -1,0 +1,91 @@
+"""Hierarchical models: what holds for flat models also holds with layers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import gcgp
+from gcgp import Box, GCGPClassifier, GCGPRegressor, Layer, Radial, Signals
+
+
+def striped_images(count=40, seed=0):
+    """Images with horizontal or vertical stripes, at random places."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 2
+    images = 0.3 * rng.random((count, 12, 12))
+    for image, label in zip(images, labels, strict=True):
+        start = rng.integers(0, 8)
+        (image.T if label else image)[start : start + 4 : 2] += 1.0
+    return images, labels
+
+
+LAYERS = [
+    Layer(Box(3, inside=False), n_anchors=8, average=1.0, stride=2),
+    Layer(Box(3, inside=False), n_anchors=8),
+]
+
+
+@pytest.fixture(scope="module")
+def model():
+    images, labels = striped_images()
+    return GCGPClassifier(layers=LAYERS, n_inducing=30).fit(images[:30], labels[:30])
+
+
+def test_layers_separate_directions(model):
+    assert model.score(*striped_images(seed=1)) > 0.9
+    assert {"layers", "loss"} <= set(model.search_.to_pandas().columns)
+    assert len(model.features_.terms[0].convolution.layers) == 2
+
+
+def test_evidence_sums_to_the_latents(model):
+    images, _ = striped_images(count=4, seed=2)
+    evidence = model.evidence(images).mean.reshape(4, 12, 12, 2)
+    np.testing.assert_allclose(evidence.sum(axis=(1, 2)), model.predict_latent(images), atol=1e-10)
+    assert not evidence[:, ::2].any()  # rows that the stride leaves out
+    assert evidence[:, 1::2, 1::2].all()
+
+
+def test_a_saved_model_predicts_the_same(model, tmp_path):
+    images, _ = striped_images(seed=3)
+    model.save(tmp_path / "model.gcgp")
+    loaded = gcgp.load(tmp_path / "model.gcgp")
+    assert np.array_equal(loaded.predict_proba(images), model.predict_proba(images))
+    assert repr(loaded.layers) == repr(LAYERS)
+
+
+def test_runs_of_signals_do_not_change_features(model):
+    signals = Signals.from_images(striped_images(seed=4)[0])
+    together, alone = (
+        torch.cat([chunk.features for chunk in replace(model.features_, memory=memory).chunks(signals)])
+        for memory in (10**9, 1)
+    )
+    torch.testing.assert_close(together, alone)
+
+
+def test_the_order_of_signals_does_not_matter(model):
+    images, labels = striped_images()
+    order = np.random.default_rng(0).permutation(30)
+    other = GCGPClassifier(layers=LAYERS, n_inducing=30).fit(images[order], labels[order])
+    np.testing.assert_allclose(other.predict_proba(images[30:]), model.predict_proba(images[30:]), atol=1e-6)
+
+
+def test_regression_on_graphs_of_different_sizes():
+    """The target is the number of vertices of label 0 with a neighbor of label 1."""
+    rng = np.random.default_rng(0)
+    labels = [rng.integers(0, 2, size) for size in rng.integers(5, 12, 60)]
+    edges = [[[i, i + 1] for i in range(len(item) - 1)] for item in labels]
+    signals = Signals.from_graphs([np.eye(2)[item] for item in labels], edges)
+    padded = [np.pad(item, 1) for item in labels]
+    target = [float(((p[1:-1] == 0) & ((p[:-2] == 1) | (p[2:] == 1))).sum()) for p in padded]
+    layer = Layer(Radial([0.0, 1.0], 0.1, normalize=False), kernel="rbf", lengthscale=0.1)
+    regressor = GCGPRegressor(Radial([0.0], 0.1), layers=layer, aggregate="sum", n_inducing=20)
+    assert regressor.fit(signals[:40], target[:40]).score(signals[40:], target[40:]) > 0.99
+
+
+def test_refined_inference_and_learning_work_on_top_of_layers():
+    images, labels = striped_images()
+    for options in ({"inference": "refined"}, {"learn": "lengthscale"}):
+        fitted = GCGPClassifier(Box(1), layers=LAYERS[:1], n_inducing=15, search=None, **options)
+        assert fitted.fit(images, labels).score(images, labels) > 0.9
