@@ -31,7 +31,7 @@ def test_only_several_rings_can_be_spread():
 def test_the_search_finds_width_size_and_lengthscale(lengthscale):
     tried = []
 
-    def loss(weightings, factor):
+    def loss(weightings, factor, penalty):
         (weighting,) = weightings
         size = np.log2(weighting.radii.max().item() / 14)
         width = np.log2(weighting.radial_width.item() / weighting.radii.max().item() * 7 / 2.25)
@@ -44,10 +44,23 @@ def test_the_search_finds_width_size_and_lengthscale(lengthscale):
     assert len(set(tried)) == len(tried)
 
 
+def test_lengthscale_and_radii_move_only_for_a_gain():
+    penalties = {}
+
+    def loss(weightings, factor, penalty):
+        penalties[round(weightings[0].radii.max().item(), 3), factor] = penalty
+        return penalty - 0.015 * np.log2(factor)  # the longer, the better: by more than the penalty
+
+    search_rings(Radial([0.0, 1.0, 2.0]), DOMAINS, "path", loss, lengthscale=True)
+    assert penalties[7.0, 1.0] == 0
+    assert penalties[7.0, 2.0] == pytest.approx(0.01)
+    assert min(penalties.values()) >= 0
+
+
 def test_rings_do_not_become_narrower_than_gradients_allow():
     widths = []
 
-    def loss(weightings, factor):
+    def loss(weightings, factor, penalty):
         widths.append(weightings[0].radial_width.item())
         return widths[-1]
 
@@ -59,7 +72,7 @@ def test_rings_do_not_become_narrower_than_gradients_allow():
 def test_zoom_scales_all_weightings(refine, expected):
     tried = {}
 
-    def loss(weightings, factor):
+    def loss(weightings, factor, penalty):
         first, second = (weighting.radii.max().item() for weighting in weightings)
         assert second == pytest.approx(2 * first)
         tried[first] = abs(first - 3.0) if refine else abs(first - 3.5)

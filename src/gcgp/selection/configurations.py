@@ -12,8 +12,9 @@ from gpytorch.kernels import Kernel
 from gcgp.domain import Domains, Signals
 from gcgp.domain.base import chart_kind
 from gcgp.layers import Layer
+from gcgp.selection.layers import candidate_layers, head_weightings
 from gcgp.selection.options import ModelOptions
-from gcgp.selection.weightings import candidate_weightings, head_weightings, resolve_weightings
+from gcgp.selection.weightings import candidate_weightings, resolve_weightings
 from gcgp.weighting import Weighting
 
 MIN_CHANNEL_RATIO = 1.5
@@ -133,6 +134,15 @@ def _weighting_changes(options: ModelOptions, domains: Domains, search: str) -> 
                 "layers": (),
             }
         )
+    if options.layers is None:
+        for terms in candidate_layers(domains, kinds[0], search):
+            changes.append(
+                {
+                    "weightings": tuple(weighting for weighting, _ in terms),
+                    "charts": (kinds[0],) * len(terms),
+                    "layers": tuple(layers for _, layers in terms),
+                }
+            )
     return changes
 
 

@@ -162,17 +162,17 @@ def _starts(
     context, names = config.context, config.names
     tried: list[tuple[float, LearnedModel]] = []
 
-    def score(model: LearnedModel) -> float:
+    def score(model: LearnedModel, penalty: float = 0.0) -> float:
         nonlocal start
         result = comparison.score(model.specs, model.lengthscales, start)
         start, selected = result.next_start, result.selected
         noise = float(getattr(selected.likelihood, config.parameter))
-        tried.append((selected.loss, replace(model, variance=selected.variance, noise=noise)))
-        return selected.loss
+        tried.append((selected.loss + penalty, replace(model, variance=selected.variance, noise=noise)))
+        return selected.loss + penalty
 
-    def loss(weightings: Sequence[Weighting], factor: float) -> float:
-        value = score(_with_weightings(given, weightings, factor, trial, context))
-        context.history.add(-value)
+    def loss(weightings: Sequence[Weighting], factor: float, penalty: float) -> float:
+        value = score(_with_weightings(given, weightings, factor, trial, context), penalty)
+        context.history.add(penalty - value)
         return value
 
     def best_of_tried() -> tuple[float, LearnedModel]:

@@ -19,12 +19,17 @@ FIRST_RING_OCTAVES: SearchPoint = (0.0, 0.0, -1.0)
 The width, which matters most, is searched first.
 """
 RING_STEPS_OCTAVES: SearchPoint = (0.5, 0.5, 1.0)
+MIN_GAIN_PER_RING_OCTAVE = 0.01
+"""Lengthscale and radii move away from the defaults only for this gain (nats per signal).
+
+Starts are compared with few inducing patches, which favor other neighborhoods than the final model does.
+"""
 MIN_WIDTH_SPACINGS = 0.5
 """Narrower rings have single vertices in their bins, and gradients by their radii vanish."""
 
-Loss = Callable[[Sequence[Weighting], float], float]
+Loss = Callable[[Sequence[Weighting], float, float], float]
 """Nats per signal, the lower the better, of the model with these weightings, one per scale, and lengthscales
-multiplied by a number."""
+multiplied by a number, plus a penalty."""
 
 
 def search_zoom(weightings: Sequence[Weighting], loss: Loss, *, refine: bool) -> None:
@@ -34,7 +39,7 @@ def search_zoom(weightings: Sequence[Weighting], loss: Loss, *, refine: bool) ->
         if abs(point[0]) > MAX_ZOOM_OCTAVES:
             return float("inf")
         factors = [weighting.zoomed(2 ** point[0]) for weighting in weightings]
-        return loss([weighting for weighting in factors if weighting is not None], 1.0)
+        return loss([weighting for weighting in factors if weighting is not None], 1.0, 0.0)
 
     steps = ZOOM_STEPS_OCTAVES if refine else ZOOM_STEPS_OCTAVES[:1]
     pattern_search(zoomed, (0.0,), [(step,) for step in steps])
@@ -57,7 +62,8 @@ def search_rings(weighting: Radial, domains: Domains, chart: str, loss: Loss, *,
         changed = evenly_spaced(weighting, domains, chart, point[1], point[2])
         if point != first and float(changed.radial_width.detach()) < narrowest:
             return float("inf")
-        return loss([changed], 2 ** point[0])
+        moved = sum(abs(x - start) for x, start in zip(point[:2], first[:2], strict=True))
+        return loss([changed], 2 ** point[0], MIN_GAIN_PER_RING_OCTAVE * moved)
 
     steps = (RING_STEPS_OCTAVES[0] * lengthscale, *RING_STEPS_OCTAVES[1:])
     pattern_search(rings, first, [steps], diagonals=False)

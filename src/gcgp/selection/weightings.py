@@ -13,8 +13,6 @@ WEIGHTINGS = ("auto", "polar", "radial", "mixture", "anisotropic", "box")
 DEFAULT_ANGLES = 8
 DEFAULT_RAYS = 16
 HOP_WIDTH = 0.5
-SINGLE_VERTEX_WIDTH = 0.1
-"""Width of a bin at radius 0, relative to the spacing, in which neighbors do not count."""
 
 
 def spacing(domains: Domains, chart: str) -> float:
@@ -88,16 +86,3 @@ def candidate_weightings(domains: Domains, chart: str, search: str) -> list[tupl
         return scales[-1:] if search == "fast" else scales
     sums = [tuple(rings[:3]), *([tuple(rings)] if search == "thorough" else [])]
     return [*scales, (rings[0],), *sums]
-
-
-def head_weightings(domains: Domains, chart: str, search: str) -> list[tuple[Weighting, ...]]:
-    """The weightings that are compared after layers: the vertex alone, and its nearest neighbors.
-
-    Their distances are those of the domains that strides have left.
-    """
-    if domains.one_chart and domains.offers("offset"):
-        sides = (1, 3) if search == "fast" else (1, 3, 5)
-        return [(Box(side, inside=side == 1),) for side in sides]
-    distance = spacing(domains, chart)
-    single = Radial([0.0], SINGLE_VERTEX_WIDTH * distance)
-    return [(single,), *candidate_weightings(domains, chart, search)[: None if search == "thorough" else 1]]
