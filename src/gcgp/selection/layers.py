@@ -1,0 +1,78 @@
+"""Layers and the weightings after them that are compared, derived from the kind of domain."""
+
+from __future__ import annotations
+
+from gcgp.domain import Domains
+from gcgp.layers import Layer
+from gcgp.selection.weightings import DEFAULT_ANGLES, candidate_weightings, spacing
+from gcgp.weighting import Box, Polar, Radial, Weighting
+
+SINGLE_VERTEX_WIDTH = 0.1
+"""Width of a bin at radius 0, relative to the spacing, in which neighbors do not count."""
+SMALL_IMAGE = 16
+"""Images of fewer pixels per side have smaller patches and no strides."""
+
+LayeredTerms = tuple[tuple[Weighting, tuple[Layer, ...]], ...]
+"""For each term, a weighting and the layers before it."""
+
+
+def head_weightings(domains: Domains, chart: str, search: str) -> list[tuple[Weighting, ...]]:
+    """The weightings that are compared after layers: the vertex alone, and its neighbors.
+
+    Their distances are those of the domains that strides have left.
+    """
+    if domains.one_chart and domains.offers("offset"):
+        sides = (1, 3) if search == "fast" else (1, 3, 5)
+        return [(Box(side, inside=side == 1),) for side in sides]
+    others = candidate_weightings(domains, chart, search)
+    return [(single_vertex(domains, chart),), *others[: None if search == "thorough" else 1]]
+
+
+def single_vertex(domains: Domains, chart: str) -> Weighting:
+    """A weighting with one bin that holds the vertex itself."""
+    if domains.one_chart and domains.offers("offset"):
+        return Box(1)
+    return Radial([0.0], SINGLE_VERTEX_WIDTH * spacing(domains, chart))
+
+
+def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredTerms]:
+    """The hierarchical models that are compared with flat ones.
+
+    Images: 5 × 5 pixels, averaged over about 5 × 5, with stride 2. Domains with two-dimensional coordinates:
+    polar bins, with and without a local average. Others: neighborhoods of vertices as sharp patterns (a soft
+    Weisfeiler–Lehman step), and a sum of terms of up to two such steps. A thorough search adds larger
+    patches, and two layers on images.
+    """
+    single = single_vertex(domains, chart)
+    if domains.one_chart and domains.offers("offset"):
+        return [((single, chain),) for chain in _image_layers(domains, search)]
+    if domains.position_dimensions == 2 and chart == "euclidean":
+        radii, width = domains.default_radii(3)
+        bins = Polar(radii, DEFAULT_ANGLES, width)
+        widths = (0.0, domains.spacing()) if search == "fast" else (0.0, domains.spacing(), radii[-1] / 2)
+        return [
+            ((single, (Layer(bins, n_anchors=256, lengthscale=0.5, average=average, chart=chart),)),)
+            for average in widths
+        ]
+    distance = spacing(domains, chart)
+    pattern = Layer(
+        Radial([0.0, distance], distance / 2, normalize=False),
+        n_anchors=256,
+        kernel="rbf",
+        lengthscale=0.25,
+        chart=chart,
+    )
+    near = Radial([0.0, distance], distance / 2)
+    steps: LayeredTerms = ((single, ()), (single, (pattern,)), (single, (pattern, pattern)))
+    return [((near, (pattern,)),), steps]
+
+
+def _image_layers(domains: Domains, search: str) -> list[tuple[Layer, ...]]:
+    if domains.extent() < SMALL_IMAGE:
+        return [(Layer(Box(3, inside=False), n_anchors=64, average=1.0),)]
+    chains: list[tuple[Layer, ...]] = [(Layer(n_anchors=128, average=2.0, stride=2),)]
+    if search == "thorough":
+        chains.append((Layer(Box(7, inside=False), n_anchors=128, average=2.0, stride=2),))
+        first = Layer(n_anchors=64, average=1.0, stride=2)
+        chains.append((first, Layer(Box(3, inside=False), n_anchors=256, average=1.0)))
+    return chains
