@@ -80,7 +80,7 @@ def arguments(family):
 
 def test_both_estimators_have_the_same_few_arguments():
     assert arguments(GCGPClassifier) == arguments(GCGPRegressor)
-    assert len(arguments(GCGPClassifier)) <= 14
+    assert len(arguments(GCGPClassifier)) <= 15
 
 
 def test_the_constructor_is_written_once():

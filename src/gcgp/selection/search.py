@@ -51,6 +51,8 @@ class Rung:
     """Octaves between lengthscales that are compared."""
     kept: int
     """Candidates that go on to the next rung."""
+    layered_steps: SearchPoint | None = None
+    """Octaves if there are layers: their lengthscales depend on the number of inducing patches."""
 
 
 ALL_SIGNALS = 10**9
@@ -70,7 +72,7 @@ RUNGS = {
 }
 IMAGE_RUNGS = {
     None: (LAST_RUNG,),
-    "fast": (Rung(600, 100, 200, (1.0, 1.0), 2), Rung(600, 300, 600, (0.0, 0.0), 1)),
+    "fast": (Rung(600, 100, 200, (1.0, 1.0), 2), Rung(600, 300, 600, (0.0, 0.0), 1, (1.0, 0.0))),
     "thorough": RUNGS["thorough"],
 }
 """Images have few candidates, which differ in how many inducing patches they need."""
@@ -266,7 +268,7 @@ class ModelSearch:
             position,
             self.context.rng,
             first=first,
-            steps=rung.steps,
+            steps=rung.layered_steps if configuration.layers and rung.layered_steps else rung.steps,
             start=start,
             compared=self.options.search is not None,
         )
