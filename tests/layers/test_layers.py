@@ -176,3 +176,14 @@ def test_patches_of_selected_vertices_are_those_of_all():
     some = convolution.patches(signals, None, convolution.empty_patches(signals).select_rows(rows))
     torch.testing.assert_close(some.values, everything.values[rows])
     assert some.vertices.tolist() == everything.vertices[rows].tolist()
+
+
+def test_representation_is_one_line():
+    layer = Layer(
+        Polar([1.0, 3.0, 5.0], 8, 0.7), n_anchors=256, kernel="rbf", lengthscale=0.25, average=1.5, stride=2
+    )
+    assert repr(layer) == (
+        "Layer(average=1.5, kernel='rbf', lengthscale=0.25, n_anchors=256, stride=2, "
+        "weighting=Polar(radial_width=0.7))"
+    )
+    assert repr(Layer()) == "Layer()"

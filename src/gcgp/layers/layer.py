@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,6 +97,13 @@ class Layer(  # type: ignore[call-arg]
         self.chart = chart
         self.bin_counts = bin_counts
         self.random_state = random_state
+
+    def __repr__(self) -> str:
+        """All arguments that are not defaults, in one line."""
+        defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
+        given = {name: repr(value) for name, value in self.get_params(deep=False).items()}
+        changed = [f"{name}={text}" for name, text in given.items() if text != repr(defaults[name])]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def validate(self) -> None:
         """Raise a ValueError that names the first argument with an invalid value."""

@@ -9,6 +9,8 @@ from gcgp.weighting import Box, Polar, Radial, Weighting
 
 SINGLE_VERTEX_WIDTH = 0.1
 """Width of a bin at radius 0, relative to the spacing, in which neighbors do not count."""
+PATCH_SCALE = 0.8
+"""Radii of a layer relative to those of a flat model: the local average enlarges the neighborhood."""
 SMALL_IMAGE = 16
 """Images of fewer pixels per side have smaller patches and no strides."""
 
@@ -47,8 +49,8 @@ def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredT
     if domains.one_chart and domains.offers("offset"):
         return [((single, chain),) for chain in _image_layers(domains, search)]
     if domains.position_dimensions == 2 and chart == "euclidean":
-        radii, width = domains.default_radii(3)
-        bins = Polar(radii, DEFAULT_ANGLES, width)
+        radii = [PATCH_SCALE * radius for radius in domains.default_radii(3)[0]]
+        bins = Polar(radii, DEFAULT_ANGLES, (radii[1] - radii[0]) / 2)
         widths = (0.0, domains.spacing()) if search == "fast" else (0.0, domains.spacing(), radii[-1] / 2)
         return [
             ((single, (Layer(bins, n_anchors=256, lengthscale=0.5, average=average, chart=chart),)),)

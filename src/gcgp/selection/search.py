@@ -187,15 +187,9 @@ class ModelSearch:
             return SearchResult(evaluation, evaluation)
         evaluated, best = self._sweep(default, open_choices, rungs[0])
         for number, rung in enumerate(rungs[1:], 1):
+            last = number == len(rungs) - 1
             evaluated = [
-                self.evaluate(
-                    previous.configuration,
-                    number,
-                    rung,
-                    previous.candidate.start,
-                    previous.candidate.at,
-                    decided=True,
-                )
+                self._evaluate_again(previous, number, rung, reconsidered=last and default.position)
                 for previous in _ranked(evaluated, best)[: rungs[number - 1].kept]
             ]
             best = reduce(_better, evaluated)
@@ -222,6 +216,20 @@ class ModelSearch:
                         )
                         best = _better(best, evaluated[key])
         return list(evaluated.values()), best
+
+    def _evaluate_again(
+        self, previous: Evaluation, number: int, rung: Rung, *, reconsidered: bool
+    ) -> Evaluation:
+        """Evaluate a configuration on the next rung.
+
+        `reconsidered`: whether position counts is compared again if it did not, because with few inducing
+        patches it seems to be worse than it is.
+        """
+        configuration, candidate = previous.configuration, previous.candidate
+        again = reconsidered and not configuration.position and self.options.patch.position == "auto"
+        if again:
+            configuration = replace(configuration, position=True)
+        return self.evaluate(configuration, number, rung, candidate.start, candidate.at, decided=not again)
 
     def evaluate(
         self,
