@@ -89,3 +89,38 @@ def test_refined_inference_and_learning_work_on_top_of_layers():
     for options in ({"inference": "refined"}, {"learn": "lengthscale"}):
         fitted = GCGPClassifier(Box(1), layers=LAYERS[:1], n_inducing=15, search=None, **options)
         assert fitted.fit(images, labels).score(images, labels) > 0.9
+
+
+def test_a_search_compares_layers_with_flat_models():
+    images, labels = striped_images()
+    table = GCGPClassifier(layers="auto", n_inducing=20).fit(images, labels).search_.to_pandas()
+    assert table["layers"].isna().any()
+    assert table["layers"].str.startswith("Layer(", na=False).any()
+    flat = GCGPClassifier(n_inducing=20).fit(images, labels).search_.to_pandas()
+    assert "layers" not in flat.columns
+
+
+def test_layers_recognize_patterns_of_labels():
+    """The labels of neighbors alternate in one class only; histograms of labels and degrees are the same."""
+    rng = np.random.default_rng(0)
+    classes = np.arange(60) % 2
+    values, edges = [], []
+    for label in classes:
+        ring = np.tile([0, 1], 6) if label else np.repeat([0, 1], 6)
+        values.append(np.eye(2)[np.roll(ring, rng.integers(12))])
+        edges.append([[i, (i + 1) % 12] for i in range(12)])
+    signals = Signals.from_graphs(values, edges)
+    model = GCGPClassifier(layers="auto", n_inducing=20).fit(signals[:40], classes[:40])
+    assert model.score(signals[40:], classes[40:]) == 1.0
+    terms = [row["layers"] for row in model.search_.rows if "layers" in row]
+    assert any("→" in text for text in terms)  # two layers
+    assert any(text.startswith("none + ") for text in terms)  # a flat term beside layered ones
+
+
+def test_superpixels_get_polar_layers():
+    rng = np.random.default_rng(0)
+    labels = np.arange(30) % 2
+    values = rng.random((30, 20, 1)) + labels[:, None, None]
+    graphs = Signals.from_graphs(values, [[[0, 1]]] * 30, coordinates=rng.uniform(0, 10, (30, 20, 2)))
+    table = GCGPClassifier(layers="auto", n_inducing=10).fit(graphs, labels).search_.to_pandas()
+    assert table["layers"].str.contains("Polar", na=False).sum() >= 2

@@ -21,10 +21,10 @@ FITS = """
     from sklearn.datasets import load_digits
     import gcgp
     from gcgp import (
-        SVGP, Gaussian, GCGPClassifier, GCGPRegressor, Learn, Patch, PatchKernel, Runtime, Signals
+        SVGP, Gaussian, GCGPClassifier, GCGPRegressor, Layer, Learn, Patch, PatchKernel, Runtime, Signals
     )
     from gcgp._runtime.processes import ProcessGroup
-    from gcgp.weighting import Radial
+    from gcgp.weighting import Box, Radial
 
     data = load_digits(n_class=3)
     images, labels = data.images[:41] / 16, data.target[:41]
@@ -38,6 +38,12 @@ FITS = """
     quick = dict(patch=Patch(position=False), kernel=PatchKernel(lengthscale=1.0))
     fits = {
         "closed": (GCGPClassifier(bins, **options), images, names, unseen),
+        "layers": (
+            GCGPClassifier(
+                Box(1), layers=Layer(Box(3, inside=False), n_anchors=4, average=1.0, stride=2), **options
+            ),
+            images, labels, unseen,
+        ),
         "refined": (GCGPClassifier(bins, inference="refined", **quick, **options), images, labels, unseen),
         "learned": (
             GCGPClassifier(bins, learn=Learn(max_iter=3), **quick, **options),

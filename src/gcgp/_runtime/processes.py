@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 EXIT_TIMEOUT = timedelta(seconds=5)
+EXIT_INTERVAL, MAX_EXIT_INTERVALS = 0.2, 10
+"""Seconds between the ends of two processes, and the largest number of intervals."""
 
 
 class ProcessLostError(RuntimeError):
@@ -104,12 +107,14 @@ class ProcessGroup:
 def _destroy_process_group() -> None:
     """Prevent that waiting threads of gloo abort the process at its end.
 
-    They may also abort it if another process ends at the same moment, so that all wait for each other first.
+    They may also abort it if another process ends at the same moment, so that all wait for each other first,
+    and then end one after the other.
     """
     if distributed.is_initialized():
         if distributed.get_backend() == "gloo":
             with suppress(RuntimeError):  # another process has failed
                 distributed.monitored_barrier(timeout=EXIT_TIMEOUT)
+            time.sleep(EXIT_INTERVAL * min(distributed.get_rank(), MAX_EXIT_INTERVALS))
         distributed.destroy_process_group()
 
 
