@@ -187,3 +187,11 @@ def test_representation_is_one_line():
         "weighting=Polar(radial_width=0.7))"
     )
     assert repr(Layer()) == "Layer()"
+
+
+def test_opposite_directions_have_no_common_anchor():
+    """Patches (1, −1) and (−1, 1): their center is zero."""
+    signals = Signals.from_graphs([[[1.0], [-1.0]]], [[[0, 1]]])
+    layer = Layer(Radial([0.0, 1.0], 0.1), n_anchors=1).fitted(signals, torch.float64)
+    torch.testing.assert_close(layer.anchors.norm(dim=1), torch.ones(1, dtype=torch.float64))
+    assert np.isfinite(layer(signals).values).all()

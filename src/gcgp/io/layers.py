@@ -18,6 +18,7 @@ from gcgp.layers.fitted import LAYER_KERNELS
 from gcgp.patches import Convolution
 
 MAX_STRIDE = 10_000
+NORM_TOLERANCE = 1e-4
 as_scale = partial(checks.as_number, least=1e-30, most=1e30)
 LAYER_FIELDS: dict[str, checks.Check] = {
     "kernel": partial(checks.as_choice, known=LAYER_KERNELS),
@@ -79,8 +80,15 @@ def rebuild_layer(
         raise ValueError(f"{where}: anchors have {columns} columns, but the patches {expected}")
     if fields["rotation_average"] and (weighting.rotations is None or patch["bin_counts"]):
         raise checks.invalid(f"{where}.rotation_average", True, "false: there are no directions to rotate")
+    norms = anchors.double().norm(dim=1)
+    if fields["kernel"] == "homogeneous" and not ((norms - 1).abs() <= NORM_TOLERANCE).all():
+        raise ValueError(f"{where}.anchors: the norms of anchors of a homogeneous kernel must be 1")
     convolution = Convolution(weighting, **patch, dtype=dtype)
     layer = FittedLayer(convolution, anchors=anchors, **fields)
-    if not torch.isfinite(layer.root).all():
-        raise ValueError(f"{where}.anchors: the kernel between them is not finite")
+    try:
+        finite = bool(torch.isfinite(layer.root).all())
+    except RuntimeError:  # torch.linalg.LinAlgError
+        finite = False
+    if not finite:
+        raise ValueError(f"{where}.anchors: the kernel between them has no Cholesky factor")
     return layer

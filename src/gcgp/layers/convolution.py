@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -28,15 +28,7 @@ class LayeredConvolution(Convolution):
     @property
     def head(self) -> Convolution:
         """The convolution of the result of the layers."""
-        return Convolution(
-            self.weighting,
-            self.chart,
-            self.bin_counts,
-            self.position,
-            self.area_weighted,
-            self.dtype,
-            self.reach,
-        )
+        return Convolution(**{field.name: getattr(self, field.name) for field in fields(Convolution)})
 
     @property
     def chart_kinds(self) -> list[str]:
@@ -110,20 +102,11 @@ def layered(convolution: Convolution, layers: Sequence[FittedLayer]) -> Convolut
     """The convolution of the result of layers; the given one if there are none."""
     if not layers:
         return convolution
-    given = convolution
-    return LayeredConvolution(
-        given.weighting,
-        given.chart,
-        given.bin_counts,
-        given.position,
-        given.area_weighted,
-        given.dtype,
-        given.reach,
-        tuple(layers),
-    )
+    arguments = {field.name: getattr(convolution, field.name) for field in fields(Convolution)}
+    return LayeredConvolution(**arguments, layers=tuple(layers))
 
 
 def _with_channels(signals: Signals, channels: int) -> Signals:
-    """The same domains with zeros of so many channels, which take no memory."""
+    """Zero signals with this number of channels on the same domains; a broadcast view, without memory."""
     zeros = np.broadcast_to(np.zeros(1, dtype=np.float32), (int(signals.offsets[-1]), channels))
     return replace(signals, values=zeros)

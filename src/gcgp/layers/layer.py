@@ -188,7 +188,10 @@ class Layer(  # type: ignore[call-arg]
             scale *= _median_distance(patches, rng)
         anchors = _centers(patches, self.n_anchors, rng)
         if homogeneous:
-            anchors = anchors / anchors.norm(dim=1, keepdim=True).clamp_min(torch.finfo(dtype).tiny)
+            norms = anchors.norm(dim=1)
+            # The center of opposite directions has none.
+            anchors = anchors[norms > MIN_NORM] if bool((norms > MIN_NORM).any()) else patches[:1]
+            anchors = anchors / anchors.norm(dim=1, keepdim=True)
         return FittedLayer(
             convolution,
             self.kernel,
@@ -230,7 +233,7 @@ def fit_layers(layers: Sequence[Layer], signals: Signals, dtype: torch.dtype) ->
 
 
 def _sample(layer: FittedLayer, signals: Signals, rng: np.random.Generator) -> Float[Tensor, "n dim"]:
-    """Patches of the first signals, at most so many that k-means is fast."""
+    """About `MAX_SAMPLED_PATCHES` random patches of the first `MAX_SAMPLED_SIGNALS` signals."""
     signals = signals[: min(len(signals), MAX_SAMPLED_SIGNALS)]
     share = min(1.0, MAX_SAMPLED_PATCHES / len(signals.values))
     parts = []
