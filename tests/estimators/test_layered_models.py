@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import log_loss
 
 import gcgp
-from gcgp import Box, GCGPClassifier, GCGPRegressor, Layer, Radial, Signals
+from gcgp import Box, GCGPClassifier, GCGPRegressor, Layer, Learn, Patch, Polar, Radial, Signals
 
 
 def striped_images(count=40, seed=0):
@@ -69,6 +70,52 @@ def test_the_order_of_signals_does_not_matter(model):
     order = np.random.default_rng(0).permutation(30)
     other = GCGPClassifier(layers=LAYERS, n_inducing=30).fit(images[order], labels[order])
     np.testing.assert_allclose(other.predict_proba(images[30:]), model.predict_proba(images[30:]), atol=1e-6)
+
+
+def waves(count, seed):
+    """Noisy waves of four pixels, along rows or along columns."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 2
+    images = rng.normal(size=(count, 12, 12))
+    for image, label, phase in zip(images, labels, rng.uniform(0, 2 * np.pi, count), strict=True):
+        lines = image.T if label else image
+        lines += np.sin(np.pi / 2 * np.arange(12) + phase)
+    return images, labels
+
+
+def test_learned_layers_are_kept_if_they_predict_better(tmp_path):
+    """At a radius of about a whole wave, all directions look alike."""
+    images, labels = waves(120, seed=0)
+    layer = Layer(Polar([3.5], 4, 1.0), n_anchors=6, lengthscale=1.0, average=2.0)
+    options = {"layers": [layer], "n_inducing": 40, "patch": Patch(position=False), "random_state": 0}
+    fixed = GCGPClassifier(Box(1), **options).fit(images, labels)
+    learned = GCGPClassifier(Box(1), learn=Learn(max_iter=12), **options).fit(images, labels)
+    before, after = (model.layers_[0][0] for model in (fixed, learned))
+    assert float(after.convolution.weighting.radii) < float(before.convolution.weighting.radii)
+    assert not any(tensor.requires_grad for tensor in after.learnable.values())
+    np.testing.assert_allclose(after.anchors.norm(dim=1), 1.0, rtol=1e-6)
+    test_images, test_labels = waves(200, seed=5)
+    losses = [log_loss(test_labels, model.predict_proba(test_images)) for model in (fixed, learned)]
+    assert losses[1] < 0.5 * losses[0]
+    learned.save(tmp_path / "learned.gcgp")
+    loaded = gcgp.load(tmp_path / "learned.gcgp")
+    assert np.array_equal(loaded.predict_proba(test_images), learned.predict_proba(test_images))
+
+
+def test_learned_anchors_do_not_fit_noise():
+    images, labels = striped_images(count=40)
+    labels = np.random.default_rng(3).permutation(labels)
+    options = {"layers": [LAYERS[0]], "n_inducing": 20, "random_state": 0}
+    fixed = GCGPClassifier(Box(1), **options).fit(images, labels)
+    learn = Learn(["layers.anchors", "layers.lengthscale"], max_iter=5)
+    learned = GCGPClassifier(Box(1), learn=learn, **options).fit(images, labels)
+    assert torch.equal(learned.layers_[0][0].anchors, fixed.layers_[0][0].anchors)
+
+
+def test_an_unknown_name_of_a_layer_parameter_is_an_error():
+    images, labels = striped_images(count=10)
+    with pytest.raises(ValueError, match=r"layers\.anchors"):
+        GCGPClassifier(Box(1), layers=LAYERS, learn=["layers.angle"]).fit(images, labels)
 
 
 def test_regression_on_graphs_of_different_sizes():

@@ -21,10 +21,10 @@ def ragged_graphs(count=12, channels=2, seed=0):
 def slow_kernel(layer, x, y):
     """The kernel between two patches, by definition."""
     if layer.kernel == "rbf":
-        return np.exp(-0.5 * np.sum((x - y) ** 2) / layer.lengthscale**2)
+        return np.exp(-0.5 * np.sum((x - y) ** 2) / float(layer.lengthscale) ** 2)
     size = np.linalg.norm(x)
     cosine = x @ y / size if size > 0 else 0.0
-    return size / layer.unit * np.exp((cosine - 1) / layer.lengthscale**2)
+    return size / layer.unit * np.exp((cosine - 1) / float(layer.lengthscale) ** 2)
 
 
 @pytest.mark.parametrize("kernel", ["homogeneous", "rbf"])

@@ -10,7 +10,7 @@ import torch
 from gpytorch.priors import GammaPrior
 from scipy.spatial import ConvexHull
 
-from gcgp import Mesh
+from gcgp import Layer, Mesh
 from gcgp._runtime.processes import SINGLE_PROCESS
 from gcgp.domain import Signals
 from gcgp.inference import Features, Term
@@ -20,6 +20,8 @@ from gcgp.inference.svgp import FreePosterior, RecomputedFeatures, StochasticBou
 from gcgp.inference.training_set import TrainingSet
 from gcgp.kernel import ConvolutionalKernel, RotationAverage, base_kernel
 from gcgp.kernel.base import set_lengthscales
+from gcgp.layers import fit_layers
+from gcgp.layers.convolution import layered
 from gcgp.patches import Convolution
 from gcgp.selection.objective import Anchors, Objective, Scored
 from gcgp.weighting import Anisotropic, Box, GaussianMixture, GeodesicPolar, Polar, Radial
@@ -65,12 +67,14 @@ def objective(
     regression=False,
     by_bound=False,
     memory=1 << 30,
+    layers=(),
 ):
     """An objective of all parameters of its term, or of the named ones."""
     torch.manual_seed(0)
     convolution = Convolution(
         weighting.double(), bin_counts=bin_counts, position=position, dtype=torch.float64
     )
+    convolution = layered(convolution, fit_layers(layers, signals, torch.float64))
     columns = convolution.columns(signals)
     made = convolution.patches(signals)
     base = base_kernel(kernel, columns).double()
@@ -99,8 +103,8 @@ def objective(
             names.append("inducing")
     parameters = term_parameters(term, names, columns)
     assert {name for parameter in parameters for name in parameter.names} >= set(names)
-    for parameter in (*term.convolution.weighting.parameters(), *term.kernel.parameters()):
-        parameter.requires_grad_(False)
+    term.convolution.weighting.requires_grad_(False)
+    term.kernel.requires_grad_(False)
     for parameter in parameters:
         parameter.tensor.requires_grad_(True)
     log_noise, log_variance = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (-2.0, 1.5))
@@ -169,6 +173,47 @@ def test_gradients_with_both_likelihoods_with_and_without_anchors(regression, by
             graphs(), Polar([0.5, 1.5], 3, 0.8), regression=regression, by_bound=by_bound, anchored=anchored
         )
     )
+
+
+LAYERS = {
+    "image, stride": (
+        images,
+        Box(3, inside=False),
+        [Layer(Polar([1.0, 1.8], 4, 0.7), n_anchors=4, average=0.8, stride=2)],
+    ),
+    "image, two layers": (images, Box(1), [Layer(Polar([0.5, 1.0], 3, 0.7), n_anchors=3)] * 2),
+    "graph, coordinates": (graphs, Radial([0.0, 1.5], 0.8), [Layer(Polar([1.0, 2.0], 4, 0.9), n_anchors=4)]),
+    "graph, counts": (
+        graphs,
+        Radial([0.0], 0.8),
+        [
+            Layer(Radial([0.0, 1.0], 0.6, normalize=False), n_anchors=4, kernel="rbf", bin_counts=True),
+            Layer(Radial([0.0, 1.0], 0.6), n_anchors=3, average=1.0),
+        ],
+    ),
+    "mesh, rotations": (
+        meshes,
+        Radial([0.0, 0.6], 0.4),
+        [Layer(GeodesicPolar([0.2, 0.6], 3, 0.4), n_anchors=3, average=0.4)],
+    ),
+}
+
+
+@pytest.mark.parametrize("by_bound", [True, False], ids=["bound", "leave-one-out"])
+@pytest.mark.parametrize("case", LAYERS)
+def test_gradients_through_layers(case, by_bound):
+    """With respect to anchors, lengthscales and weightings of all layers, and to what follows them."""
+    make, weighting, layers = LAYERS[case]
+    function = objective(make(), weighting, layers=layers, by_bound=by_bound)
+    names = [name for part in function.parameters.parts for name in part.names]
+    assert names.count("layers.anchors") == names.count("layers.lengthscale") == len(layers)
+    assert "layers.radii" in names
+    assert_gradient_is_right(function)
+
+
+def test_gradients_through_layers_with_free_inducing_patches():
+    layer = Layer(Radial([0.0, 1.0], 0.6), n_anchors=4)
+    assert_gradient_is_right(objective(graphs(), Radial([0.0], 0.5), layers=[layer], anchored=False))
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern32", "matern52"])

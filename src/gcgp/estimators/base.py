@@ -44,6 +44,7 @@ from gcgp.inference.features import Chunk
 from gcgp.inference.likelihoods import LIKELIHOODS, Likelihood
 from gcgp.inference.training_set import TrainingSet
 from gcgp.kernel.inducing import INDUCING_METHODS
+from gcgp.layers import FittedLayer
 from gcgp.selection.descriptors import (
     Described,
     described_candidates,
@@ -142,6 +143,11 @@ class ConvolutionalGP(BaseEstimator):
     def weightings_(self) -> list[Weighting]:
         """The fitted weighting of each term."""
         return [term.convolution.weighting for term in self._fitted_features().terms]
+
+    @property
+    def layers_(self) -> list[tuple[FittedLayer, ...]]:
+        """The fitted layers before the weighting of each term; without layers, empty tuples."""
+        return [term.convolution.layers for term in self._fitted_features().terms]
 
     @property
     def kernels_(self) -> list[Kernel]:

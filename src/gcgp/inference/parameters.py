@@ -18,6 +18,8 @@ from gcgp.inference.features import Term
 from gcgp.inference.shapes import Scalar
 from gcgp.kernel import RotationAverage
 from gcgp.kernel.base import lengthscale_parts
+from gcgp.layers import FittedLayer, LayeredConvolution
+from gcgp.patches import Convolution
 
 MAX_LOG_LENGTHSCALE_CHANGE = 6.0 * math.log(2)
 """Lengthscales, widths and the like may change by up to six octaves."""
@@ -25,6 +27,10 @@ MAX_LOG_SCALAR_CHANGE = 4 * math.log(10)
 """The variance of the GP, noise and α_ε may change by up to four decades."""
 REACH_MARGIN = 1.3
 """How much further charts reach than the bins do at the start of learning."""
+MIN_DEVIATION = 1e-6
+"""The smallest unit in which columns of inducing patches and anchors change."""
+LAYER_PREFIX = "layers."
+"""Names of parameters of layers begin with it."""
 LENGTHSCALE_NAMES = ("lengthscale", "lengthscales", "position")
 
 
@@ -104,8 +110,18 @@ def trainable_term(
     term: Term, names: Sequence[str], columns: Mapping[str, slice]
 ) -> tuple[Term, list[TrainableParameter]]:
     """A copy of the term with its own weighting, and its parameters with these names, ready for gradients."""
-    weighting = copy.deepcopy(term.convolution.weighting)
-    convolution = replace(term.convolution, weighting=weighting, reach=REACH_MARGIN * weighting.reach)
+    convolution = _trainable_convolution(term.convolution)
+    if isinstance(convolution, LayeredConvolution):
+        layers = [
+            replace(
+                layer,
+                convolution=_trainable_convolution(layer.convolution),
+                anchors=layer.anchors.clone(),
+                lengthscale=layer.lengthscale.clone(),
+            )
+            for layer in convolution.layers
+        ]
+        convolution = replace(convolution, layers=tuple(layers))
     term = replace(term, convolution=convolution, inducing=term.inducing.clone())
     parameters = term_parameters(term, names, columns)
     for parameter in parameters:
@@ -113,15 +129,29 @@ def trainable_term(
     return term, parameters
 
 
+def _trainable_convolution(convolution: Convolution) -> Convolution:
+    """A copy with a weighting of its own, whose charts reach further than its bins do now."""
+    weighting = copy.deepcopy(convolution.weighting)
+    return replace(convolution, weighting=weighting, reach=REACH_MARGIN * weighting.reach)
+
+
 def frozen_term(term: Term) -> Term:
     """The term with its present values and without gradients."""
-    weighting = term.convolution.weighting.requires_grad_(False)
     return replace(
         term,
-        convolution=replace(term.convolution, weighting=weighting, reach=None),
+        convolution=frozen_convolution(term.convolution),
         kernel=term.kernel.requires_grad_(False),
         inducing=term.inducing.detach(),
     )
+
+
+def frozen_convolution(convolution: Convolution) -> Convolution:
+    """The convolution with its present values and without gradients."""
+    weighting = convolution.weighting.requires_grad_(False)
+    frozen = replace(convolution, weighting=weighting, reach=None)
+    if isinstance(frozen, LayeredConvolution):
+        return replace(frozen, layers=tuple(layer.frozen() for layer in frozen.layers))
+    return frozen
 
 
 def learnable_names(term: Term, columns: Mapping[str, slice], named_kernel: bool) -> list[str]:
@@ -132,7 +162,9 @@ def learnable_names(term: Term, columns: Mapping[str, slice], named_kernel: bool
         names.append("lengthscales")
     if "position" in columns and named_kernel:
         names.append("position")
-    names += [name for name in _weighting_tensors(term) if not (averaged and name == "angles")]
+    names += [name for name in term.convolution.weighting.raw_tensors if not (averaged and name == "angles")]
+    for layer in term.convolution.layers:
+        names += [f"{LAYER_PREFIX}{name}" for name in layer.learnable if not _is_arbitrary(layer, name)]
     if term.kernel.vertex_weights is not None:
         names.append("vertex_weights")
     return [*names, "inducing"]
@@ -146,20 +178,39 @@ def term_parameters(
     `columns` are those of its patches: the position has a lengthscale of its own.
     """
     parameters = _lengthscale_parameters(term.kernel.base, names, columns)
-    parameters += _weighting_parameters(term, names)
+    parameters += _weighting_parameters(term.convolution, names)
+    for layer in term.convolution.layers:
+        parameters += _layer_parameters(layer, names)
     weights = term.kernel.vertex_weights
     if "vertex_weights" in names and weights is not None:
         parameters.append(_shifted(("vertex_weights",), weights, float(weights.detach().abs().mean()) or 1.0))
     if "inducing" in names:
-        deviation = term.inducing.detach().double().std(dim=0, correction=0).clamp_min(1e-6)
+        deviation = term.inducing.detach().double().std(dim=0, correction=0).clamp_min(MIN_DEVIATION)
         parameters.append(_shifted(("inducing",), term.inducing, deviation))
     return parameters
 
 
-def _weighting_tensors(term: Term) -> dict[str, Tensor]:
-    """Raw parameters of the weighting, by the names of what they represent."""
-    named = term.convolution.weighting.named_parameters()
-    return {name.removeprefix("raw_"): tensor for name, tensor in named}
+def _is_arbitrary(layer: FittedLayer, name: str) -> bool:
+    """Whether a kernel averaged over rotations makes a parameter meaningless."""
+    return layer.rotation_average and name == "angles"
+
+
+def _layer_parameters(layer: FittedLayer, names: Sequence[str]) -> list[TrainableParameter]:
+    """The parameters of a layer whose names, with a prefix, are among these."""
+    own = [name.removeprefix(LAYER_PREFIX) for name in names if name.startswith(LAYER_PREFIX)]
+    own = [name for name in own if not _is_arbitrary(layer, name)]
+    parameters = _weighting_parameters(layer.convolution, own)
+    if "anchors" in own:
+        deviation = layer.anchors.double().std(dim=0, correction=0).clamp_min(MIN_DEVIATION)
+        parameters.append(_shifted(("anchors",), layer.anchors, deviation))
+    if "lengthscale" in own:
+        start, limit = float(layer.lengthscale), MAX_LOG_LENGTHSCALE_CHANGE
+
+        def raw(x: Tensor) -> Tensor:
+            return start * x.exp().reshape(())
+
+        parameters.append(TrainableParameter(("lengthscale",), layer.lengthscale, raw, 1, -limit, limit))
+    return [replace(part, names=tuple(f"{LAYER_PREFIX}{name}" for name in part.names)) for part in parameters]
 
 
 def _lengthscale_parameters(
@@ -203,8 +254,9 @@ def _lengthscale_parameters(
     return parameters
 
 
-def _weighting_parameters(term: Term, names: Sequence[str]) -> list[TrainableParameter]:
-    weighting, tensors = term.convolution.weighting, _weighting_tensors(term)
+def _weighting_parameters(convolution: Convolution, names: Sequence[str]) -> list[TrainableParameter]:
+    weighting = convolution.weighting
+    tensors = weighting.raw_tensors
     widths = [
         tensor.detach().exp().mean()
         for name, tensor in tensors.items()

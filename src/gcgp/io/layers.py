@@ -42,6 +42,7 @@ def describe_layer(layer: FittedLayer) -> tuple[dict[str, Any], dict[str, Tensor
     description = {
         **{name: getattr(layer, name) for name in LAYER_FIELDS},
         **{name: getattr(convolution, name) for name in PATCH_FIELDS},
+        "lengthscale": float(layer.lengthscale),
         "weighting": describe_weighting(convolution.weighting),
     }
     state = with_prefix("weighting.", module_state(convolution.weighting))
@@ -84,6 +85,7 @@ def rebuild_layer(
     if fields["kernel"] == "homogeneous" and not ((norms - 1).abs() <= NORM_TOLERANCE).all():
         raise ValueError(f"{where}.anchors: the norms of anchors of a homogeneous kernel must be 1")
     convolution = Convolution(weighting, **patch, dtype=dtype)
+    fields["lengthscale"] = torch.tensor(fields["lengthscale"], dtype=torch.float64)
     layer = FittedLayer(convolution, anchors=anchors, **fields)
     try:
         finite = bool(torch.isfinite(layer.root).all())

@@ -47,9 +47,8 @@ def local_averages(
         return values[torch.from_numpy(subsampled(signals, stride)[1])]
     if signals.domains.one_chart:
         return _grid_averages(values, signals, width, stride)
-    averaged = replace(signals, values=values.numpy())
     convolution = Convolution(Radial([0.0], width).requires_grad_(False), kind, dtype=values.dtype)
-    return convolution.patches(averaged, chart).values
+    return convolution.patches(signals, chart, values=values).values
 
 
 def average_reach(width: float) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from gcgp.domain import Signals
 from gcgp.layers.fitted import FittedLayer
@@ -48,16 +49,25 @@ class LayeredConvolution(Convolution):
         coarse, kept = self._coarse(signals)
         return replace(self.head.empty_patches(coarse), vertices=torch.from_numpy(kept))
 
-    def patches(self, signals: Signals, chart: Any = None, at: Patches | None = None) -> Patches:
-        """See `Convolution`; `chart` is what `make_chart` returns."""
+    def patches(
+        self,
+        signals: Signals,
+        chart: Any = None,
+        at: Patches | None = None,
+        values: Float[Tensor, "total_vertices channels"] | None = None,
+    ) -> Patches:
+        """See `Convolution`; `chart` is what `make_chart` returns. Layers are differentiable, too."""
         *charts, head_chart = chart or [None] * (len(self.layers) + 1)
         _, kept = self._coarse(signals)
         if at is not None:
             rows = torch.from_numpy(np.searchsorted(kept, at.vertices.numpy()))
             at = replace(at, vertices=rows)
+        if values is None:
+            values = torch.tensor(signals.values, dtype=self.dtype)
         for layer, layer_charts in zip(self.layers, charts, strict=True):
-            signals = layer(signals, layer_charts)
-        patches = self.head.patches(signals, head_chart, at)
+            values = layer.features(signals, values, layer_charts)
+            signals, _ = layer.coarse(signals)
+        patches = self.head.patches(signals, head_chart, at, values)
         return replace(patches, vertices=torch.from_numpy(kept)[patches.vertices])
 
     def make_chart(self, signals: Signals, vertices: Int[np.ndarray, "chosen"] | None = None) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -36,7 +36,7 @@ class FittedLayer:
     """`"homogeneous"`, |z| exp((⟨z/|z|, u⟩ − 1)/s²), or `"rbf"`, exp(−|z − u|²/2s²)."""
     anchors: Float[Tensor, "M dim"]
     """U, in units of the patches; of norm 1 with the homogeneous kernel."""
-    lengthscale: float
+    lengthscale: Float[Tensor, ""]
     """s; in units of the patches with the RBF kernel."""
     unit: float
     """With the homogeneous kernel, norms of patches are divided by it."""
@@ -53,15 +53,40 @@ class FittedLayer:
         """Channels of the result: the number of anchors."""
         return len(self.anchors)
 
-    @cached_property
+    @property
+    def learnable(self) -> dict[str, Tensor]:
+        """What can be learned, by name: anchors, lengthscale, and the raw parameters of the weighting."""
+        weighting = self.convolution.weighting.raw_tensors
+        return {"anchors": self.anchors, "lengthscale": self.lengthscale, **weighting}
+
+    @property
     def root(self) -> Float[Tensor, "M M"]:
-        """R, the inverse of the Cholesky factor of K_UU."""
+        """R, the inverse of the Cholesky factor of K_UU; computed once unless it is being learned."""
+        learned = self.anchors.requires_grad or self.lengthscale.requires_grad
+        return self._inverse_factor() if learned else self._fixed_root
+
+    @cached_property
+    def _fixed_root(self) -> Float[Tensor, "M M"]:
+        return self._inverse_factor()
+
+    def _inverse_factor(self) -> Float[Tensor, "M M"]:
         norm = self.unit if self.kernel == "homogeneous" else 1.0
-        kuu = self._kernel_values(norm * self.anchors.double())
-        kuu = 0.5 * (kuu + kuu.T) + JITTER * torch.eye(len(kuu), dtype=kuu.dtype)
-        factor = torch.linalg.cholesky(kuu)
-        inverse = torch.linalg.solve_triangular(factor, torch.eye(len(kuu), dtype=kuu.dtype), upper=False)
+        kuu = self._kernel_values(norm * self._unit_anchors(self.anchors.double()))
+        identity = torch.eye(len(kuu), dtype=kuu.dtype)
+        factor = torch.linalg.cholesky(0.5 * (kuu + kuu.T) + JITTER * identity)
+        inverse = torch.linalg.solve_triangular(factor, identity, upper=False)
         return inverse.to(self.anchors.dtype)
+
+    def frozen(self) -> FittedLayer:
+        """The layer with its present values and without gradients; anchors have norm 1 again."""
+        return replace(
+            self,
+            convolution=replace(
+                self.convolution, weighting=self.convolution.weighting.requires_grad_(False), reach=None
+            ),
+            anchors=self._unit_anchors(self.anchors.detach()),
+            lengthscale=self.lengthscale.detach(),
+        )
 
     def bytes_per_signal(self, signals: Signals) -> Float[np.ndarray, "signals"]:
         """Approximate memory to map each signal."""
@@ -90,15 +115,28 @@ class FittedLayer:
     @torch.no_grad()
     def __call__(self, signals: Signals, charts: LayerCharts | None = None) -> Signals:
         """The signals with the features as channels, on the vertices that the stride keeps."""
-        patch_chart, average_chart = charts or (None, None)
-        patches = self.prepared(self.convolution.patches(signals, patch_chart).values, signals.channels)
-        values = self._kernel_values(patches)
-        averaged = local_averages(
-            values, signals, self.average, self.stride, average_chart, self.convolution.chart
-        )
+        values = torch.tensor(signals.values, dtype=self.convolution.dtype)
         coarse, _ = self.coarse(signals)
-        features = (averaged @ self.root.to(averaged).T).numpy()
+        features = self.features(signals, values, charts).numpy()
         return Signals(features, coarse.offsets, coarse.domains, coarse.domain_of)
+
+    def features(
+        self,
+        signals: Signals,
+        values: Float[Tensor, "total_vertices channels"],
+        charts: LayerCharts | None = None,
+    ) -> Float[Tensor, "kept M"]:
+        """The channels of the result for these values of the signals.
+
+        They are differentiable with respect to the values and to what is learned.
+        """
+        patch_chart, average_chart = charts or (None, None)
+        patches = self.convolution.patches(signals, patch_chart, values=values).values
+        similarities = self._kernel_values(self.prepared(patches, values.shape[1]))
+        averaged = local_averages(
+            similarities, signals, self.average, self.stride, average_chart, self.convolution.chart
+        )
+        return averaged @ self.root.to(averaged).T
 
     def prepared(self, patches: Float[Tensor, "rows dim"], channels: int) -> Float[Tensor, "rows dim"]:
         """The patches, centered if they are to be."""
@@ -111,7 +149,7 @@ class FittedLayer:
 
     def _kernel_values(self, patches: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows M"]:
         """k(z, U), averaged over rotations if it is to be."""
-        anchors = self.anchors.to(patches.dtype)
+        anchors = self._unit_anchors(self.anchors.to(patches.dtype))
         if self.rotations is None:
             return self._kernel(patches, anchors)
         bins = self.rotations.shape[1]
@@ -119,17 +157,29 @@ class FittedLayer:
         turned = [self._kernel(patches, anchors[:, columns[:, turn].flatten()]) for turn in self.rotations]
         return torch.stack(turned).mean(dim=0)
 
+    def _unit_anchors(self, anchors: Float[Tensor, "M dim"]) -> Float[Tensor, "M dim"]:
+        """Anchors of norm 1 with the homogeneous kernel: while they are learned, they need not have it."""
+        if self.kernel == "rbf":
+            return anchors
+        return anchors / torch.linalg.vector_norm(anchors, dim=1, keepdim=True)
+
     def _kernel(
         self, patches: Float[Tensor, "rows dim"], anchors: Float[Tensor, "M dim"]
     ) -> Float[Tensor, "rows M"]:
+        lengthscale = self.lengthscale.to(patches.dtype)
         if self.kernel == "rbf":
             center = anchors.mean(dim=0)
-            x, y = (patches - center) / self.lengthscale, (anchors - center) / self.lengthscale
-            values = x @ y.T
-            values -= 0.5 * x.square().sum(dim=1)[:, None]
-            values -= 0.5 * y.square().sum(dim=1)
-            return values.clamp_max_(0.0).exp_()
+            x, y = (patches - center) / lengthscale, (anchors - center) / lengthscale
+            squares = 0.5 * (x.square().sum(dim=1)[:, None] + y.square().sum(dim=1))
+            return _exponential(torch.addmm(squares, x, y.T, beta=-1).clamp_max(0.0))
         norms = torch.linalg.vector_norm(patches, dim=1)
+        precision = lengthscale**-2
         directions = patches / norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None]
-        values = (directions @ anchors.T).sub_(1.0).clamp_max_(0.0).div_(self.lengthscale**2).exp_()
-        return values.mul_((norms / self.unit)[:, None])
+        values = _exponential(torch.addmm(-precision, directions, precision * anchors.T))
+        scale = (norms / self.unit)[:, None]
+        return values * scale if values.requires_grad else values.mul_(scale)
+
+
+def _exponential(exponents: Float[Tensor, "rows M"]) -> Float[Tensor, "rows M"]:
+    """exp, in place if nothing needs the exponents later."""
+    return exponents.exp() if exponents.requires_grad else exponents.exp_()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,7 @@ class Layer(  # type: ignore[call-arg]
             convolution,
             self.kernel,
             torch.zeros(1, 1, dtype=dtype),
-            scale,
+            torch.tensor(scale, dtype=torch.float64),
             1.0,
             centered,
             float(self.average),
@@ -192,17 +193,8 @@ class Layer(  # type: ignore[call-arg]
             # The center of opposite directions has none.
             anchors = anchors[norms > MIN_NORM] if bool((norms > MIN_NORM).any()) else patches[:1]
             anchors = anchors / anchors.norm(dim=1, keepdim=True)
-        return FittedLayer(
-            convolution,
-            self.kernel,
-            anchors.to(dtype),
-            scale,
-            unit,
-            centered,
-            float(self.average),
-            int(self.stride),
-            draft.rotation_average,
-        )
+        lengthscale = torch.tensor(scale, dtype=torch.float64)
+        return replace(draft, anchors=anchors.to(dtype), lengthscale=lengthscale, unit=unit)
 
     def _weighting(self, domains: Domains) -> Weighting:
         if isinstance(self.weighting, Weighting):

@@ -27,9 +27,13 @@ def inverse_counts(counts: Float[Tensor, "rows bins"]) -> Float[Tensor, "rows bi
 
 
 def stencil_sums(
-    weighting: Weighting, stencil: Stencil, signals: Signals, dtype: torch.dtype
+    weighting: Weighting, stencil: Stencil, signals: Signals, values: Float[Tensor, "total_vertices channels"]
 ) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
-    """Sums (or means) and bin counts by convolution with zero padding, for images of one shape at a time."""
+    """Sums (or means) and bin counts by convolution with zero padding, for images of one shape at a time.
+
+    `values` are those of the signals, or others on the same vertices.
+    """
+    dtype = values.dtype
     coordinates = [torch.from_numpy(stencil.coordinates[c]).to(dtype) for c in weighting.coordinates]
     side = int(np.abs(stencil.offsets).max()) * 2 + 1
     filters = weighting(*coordinates).to(dtype).T.reshape(weighting.bins, 1, side, side)
@@ -37,8 +41,11 @@ def stencil_sums(
     for domain in range(len(signals.domains)):
         height, width = signals.domains.vertex_shape(domain)
         members = np.flatnonzero(signals.domain_of == domain)
-        rows = signals.offsets[members][:, None] + np.arange(height * width)
-        images = torch.from_numpy(signals.values[rows]).to(dtype).transpose(1, 2)  # [n, C, H·W]
+        pixels = values
+        if len(members) < len(signals):
+            rows = signals.offsets[members][:, None] + np.arange(height * width)
+            pixels = values[torch.from_numpy(rows.ravel())]
+        images = pixels.reshape(len(members), height * width, -1).transpose(1, 2)  # [n, C, H·W]
         summed = _convolved(images.reshape(len(members), -1, height, width), filters)
         ones = torch.ones(1, 1, height, width, dtype=dtype)
         count = torch.nn.functional.conv2d(ones, filters, padding=side // 2).reshape(weighting.bins, -1).T
@@ -57,7 +64,8 @@ def _convolved(
     images: Float[Tensor, "n channels height width"], filters: Float[Tensor, "bins 1 side side"]
 ) -> Float[Tensor, "n pixels channels bins"]:
     """The convolution of each channel with each filter, by torch or by a loop over nonzero pixels."""
-    if not filters.requires_grad and float(images.count_nonzero()) < DENSE_FRACTION * images.numel():
+    traced = filters.requires_grad or images.requires_grad
+    if not traced and float(images.count_nonzero()) < DENSE_FRACTION * images.numel():
         from gcgp.patches.loops import sparse_convolution
 
         flipped = filters[:, 0].permute(1, 2, 0).flip(0, 1).contiguous()
@@ -73,16 +81,19 @@ def chart_sums(
     weighting: Weighting,
     chart: Chart,
     signals: Signals,
-    dtype: torch.dtype,
+    values: Float[Tensor, "total_vertices channels"],
     measure: Float[np.ndarray, "total_vertices"] | None,
     vertices: Int[np.ndarray, "rows"] | None,
 ) -> tuple[Float[Tensor, "rows channels bins"], Float[Tensor, "rows bins"]]:
-    """Sums (or means) and bin counts over sparse neighborhoods, in blocks of chart rows."""
-    values = torch.tensor(signals.values, dtype=dtype).numpy()
-    ones = np.ones((len(values), 1), dtype=values.dtype)
-    values = np.concatenate([values, ones], axis=1)  # bin counts are the sums of one more channel
+    """Sums (or means) and bin counts over sparse neighborhoods, in blocks of chart rows.
+
+    `values` are those of the signals, or others on the same vertices.
+    """
+    dtype = values.dtype
+    # Bin counts are the sums of one more channel.
+    values = torch.cat([values, values.new_ones(len(values), 1)], dim=1)
     if measure is not None:
-        values *= measure[:, None].astype(values.dtype)
+        values = values * torch.from_numpy(measure).to(dtype)[:, None]
     rows, starts = signals.domain_rows, repeat_starts(signals.offsets)
     if vertices is not None:
         rows, starts = rows[vertices], starts[vertices]
@@ -100,11 +111,11 @@ def chart_sums(
         summed = _WeightedSums.apply(
             radial,
             angular,
+            values,
             chart.row_offsets[block.start : block.stop + 1] - pairs.start,
             chart.neighbors[pairs],
             rows[members] - block.start,
             starts[members],
-            values,
         )
         count = summed[:, -1]
         summed = summed[:, :-1]
@@ -117,24 +128,33 @@ def chart_sums(
 
 
 class _WeightedSums(torch.autograd.Function):
-    """`loops.weighted_sums` with its gradient with respect to the factors of the weights."""
+    """`loops.weighted_sums` with its gradients with respect to the factors of the weights and the values."""
 
     @staticmethod
-    def forward(ctx: Any, radial: Tensor, angular: Tensor, *arrays: Any) -> Tensor:
+    def forward(ctx: Any, radial: Tensor, angular: Tensor, values: Tensor, *arrays: Any) -> Tensor:
         from gcgp.patches.loops import weighted_sums
 
-        ctx.save_for_backward(radial, angular)
+        ctx.save_for_backward(radial, angular, values)
         ctx.arrays = arrays
-        return torch.from_numpy(weighted_sums(radial.detach().numpy(), angular.detach().numpy(), *arrays))
+        factors = (tensor.detach().numpy() for tensor in (radial, angular))
+        return torch.from_numpy(weighted_sums(*factors, *arrays, values.detach().numpy()))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from gcgp.patches.loops import weighted_sums_pullback
+        from gcgp.patches.loops import weighted_sums_pullback, weighted_values_pullback
 
-        radial, angular = (factor.numpy() for factor in ctx.saved_tensors)
-        row_offsets, neighbors, rows, starts, values = ctx.arrays
-        members = np.argsort(rows, kind="stable")
-        row_members = np.searchsorted(rows[members], np.arange(len(row_offsets)))
-        arrays = (row_offsets, row_members, members, neighbors, starts, values)
-        pulled = weighted_sums_pullback(gradient.contiguous().numpy(), radial, angular, *arrays)
-        return *(torch.from_numpy(part) for part in pulled), *[None] * len(ctx.arrays)
+        radial, angular, values = (tensor.numpy() for tensor in ctx.saved_tensors)
+        row_offsets, neighbors, rows, starts = ctx.arrays
+        of_sums = gradient.contiguous().numpy()
+        pulled: list[Tensor | None] = [None] * 3
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            members = np.argsort(rows, kind="stable")
+            row_members = np.searchsorted(rows[members], np.arange(len(row_offsets)))
+            chart = (row_offsets, row_members, members, neighbors, starts)
+            parts = weighted_sums_pullback(of_sums, radial, angular, *chart, values)
+            pulled[:2] = map(torch.from_numpy, parts)
+        if ctx.needs_input_grad[2]:
+            weights = (radial[:, :, None] * angular[:, None, :]).reshape(len(radial), -1)
+            vertices = (row_offsets, neighbors, rows, starts)
+            pulled[2] = torch.from_numpy(weighted_values_pullback(of_sums, weights, *vertices, values))
+        return *pulled, *[None] * len(ctx.arrays)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from gcgp._runtime.memory import runs
 from gcgp.domain import Signals, Stencil
@@ -85,30 +86,41 @@ class Convolution:
             torch.arange(count),
         )
 
-    def patches(self, signals: Signals, chart: Any = None, at: Patches | None = None) -> Patches:
+    def patches(
+        self,
+        signals: Signals,
+        chart: Any = None,
+        at: Patches | None = None,
+        values: Float[Tensor, "total_vertices channels"] | None = None,
+    ) -> Patches:
         """The patches of all vertices, or of some of the `empty_patches`.
 
-        `chart` is the result of `make_chart` or `shared_chart`; None: it is computed here. The patches
-        are differentiable with respect to the weighting.
+        `chart` is the result of `make_chart` or `shared_chart`; None: it is computed here. `values` are
+        others than those of the signals. The patches are differentiable with respect to the weighting and
+        the values.
         """
+        if values is None:
+            values = torch.tensor(signals.values, dtype=self.dtype)
         vertices = None if at is None else at.vertices.numpy()
         if chart is None:
             chart = self.make_chart(signals, vertices)
         if isinstance(chart, Stencil):
-            sums, counts = stencil_sums(self.weighting, chart, signals, self.dtype)
+            sums, counts = stencil_sums(self.weighting, chart, signals, values)
             if vertices is not None:
                 sums, counts = sums[vertices], counts[vertices]
         else:
             measure = self._measure(signals)
-            sums, counts = chart_sums(self.weighting, chart, signals, self.dtype, measure, vertices)
+            sums, counts = chart_sums(self.weighting, chart, signals, values, measure, vertices)
         parts = [sums.flatten(1)]
         if self.bin_counts:
             parts.append(counts)
         if self.position:
             rows = signals.domain_rows if vertices is None else signals.domain_rows[vertices]
             parts.append(torch.from_numpy(_positions(signals)[rows]).to(counts.dtype))
-        values = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        patches = replace(self.empty_patches(signals) if at is None else at, values=values)
+        patches = replace(
+            self.empty_patches(signals) if at is None else at,
+            values=parts[0] if len(parts) == 1 else torch.cat(parts, dim=1),
+        )
         if not self.weighting.complete:
             return patches
         return patches.select_rows(torch.nonzero((counts > 0).all(dim=1))[:, 0])

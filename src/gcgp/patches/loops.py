@@ -90,6 +90,21 @@ def weighted_sums_pullback(  # type: ignore[no-untyped-def]
     return pulled_radial, pulled_angular
 
 
+@parallel_njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+def weighted_values_pullback(gradient, weights, row_offsets, neighbors, rows, starts, values):  # type: ignore[no-untyped-def]
+    """The gradient with respect to the values; only channels in parallel, because rows share vertices."""
+    pulled = np.zeros_like(values)
+    for c in prange(values.shape[1]):
+        for i in range(len(rows)):
+            of_sums = gradient[i, c]
+            for pair in range(row_offsets[rows[i]], row_offsets[rows[i] + 1]):
+                total = pulled[0, 0] * 0
+                for b in range(weights.shape[1]):
+                    total += of_sums[b] * weights[pair, b]
+                pulled[starts[i] + neighbors[pair], c] += total
+    return pulled
+
+
 @parallel_njit(cache=True, nogil=True)
 def first_occurrences(words, offsets):  # type: ignore[no-untyped-def]
     """For each row, the first row of the same segment with the same bits."""

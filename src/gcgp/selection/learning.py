@@ -26,6 +26,7 @@ from gcgp.inference.likelihoods import normal_draws
 from gcgp.inference.parameters import (
     Parameters,
     TrainableParameter,
+    frozen_convolution,
     learnable_names,
     scalar_parameter,
     trainable_term,
@@ -90,8 +91,7 @@ def learn_model(candidate: Candidate, config: LearnConfig) -> tuple[Candidate, S
     if len(config.trial.data.signals) < len(trial):  # the search has used only some of the trial signals
         config = replace(config, trial=replace(config.trial, data=everything))
         specs = [
-            spec.with_weighting(spec.convolution.weighting, trial, context.memory, context.rng)
-            for spec in specs
+            spec.with_convolution(spec.convolution, trial, context.memory, context.rng) for spec in specs
         ]
     division = Division.of(config, float(trial.vertex_counts.mean()))
     given = LearnedModel(specs, candidate.lengthscales, 1.0, 1.0)
@@ -212,7 +212,8 @@ def _with_weightings(
     """The model with other weightings, and lengthscales multiplied relative to the median distances."""
     specs, lengthscales = [], []
     for spec, scales, weighting in zip(model.specs, model.lengthscales, weightings, strict=True):
-        specs.append(spec.with_weighting(weighting, trial, context.memory, context.rng))
+        convolution = replace(spec.convolution, weighting=weighting)
+        specs.append(spec.with_convolution(convolution, trial, context.memory, context.rng))
         lengthscales.append(_rescaled(scales, spec.medians, specs[-1].medians, factor))
     return replace(model, specs=specs, lengthscales=lengthscales)
 
@@ -286,9 +287,7 @@ def _optimize(
     vector.set(np.clip(np.round(best, LEARNED_DECIMALS), low, high))
     specs = [
         replace(
-            spec.with_weighting(
-                term.convolution.weighting.requires_grad_(False), trial, context.memory, context.rng
-            ),
+            spec.with_convolution(frozen_convolution(term.convolution), trial, context.memory, context.rng),
             kernel=spec.kernel if isinstance(spec.kernel, str) else _unaveraged(term.kernel.base),
             vertex_weights=_detached(term.kernel.vertex_weights),
         )
@@ -321,7 +320,9 @@ def _trainable_terms(
         rows = rows[spec.trial.vertices[rows].argsort()]
         term = spec.term(scales, spec.trial.values[rows])
         term, own = trainable_term(term, names, spec.columns)
-        learned = [p.requires_grad for p in term.convolution.weighting.parameters()]
+        learned = [tensor.requires_grad for tensor in term.convolution.weighting.parameters()]
+        for layer in term.convolution.layers:
+            learned += [tensor.requires_grad for tensor in layer.learnable.values()]
         fixed = "inducing" in names or not any(learned)
         anchors.append(None if fixed else _anchors(trial, spec.trial.vertices[rows]))
         terms.append(term)

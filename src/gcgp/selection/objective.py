@@ -41,8 +41,9 @@ class Anchors:
 
     def patches(self, term: Term, chart: Any) -> Float[Tensor, "M dim"]:
         """Their patches under the weighting of the term, differentiable; `chart` is that of `make_chart`."""
-        rows = term.convolution.empty_patches(self.signals).select_rows(self.vertices)
-        return term.convolution.patches(self.signals, chart, rows).values
+        empty = term.convolution.empty_patches(self.signals)
+        at = empty.select_rows(torch.searchsorted(empty.vertices, self.vertices))
+        return term.convolution.patches(self.signals, chart, at).values
 
     def make_chart(self, term: Term) -> Any:
         """The chart of these vertices."""

@@ -36,6 +36,9 @@ LEARNED_BY_DEFAULT = (
     "across",
     "means",
     "scales",
+    "layers.lengthscale",
+    "layers.radii",
+    "layers.radial_width",
 )
 """What `learn=True` learns, where the model has it, beside the parameter of the likelihood."""
 
@@ -129,7 +132,8 @@ class Learn(Options):
         parameters: Names of the parameters to learn; None stands for lengthscale, variance, radii, widths
             and the parameter of the likelihood. Others are `"lengthscales"` (one per column), `"position"`,
             `"angles"`, `"angular_width"`, `"vertex_weights"`, `"inducing"`; the error for an unknown name
-            lists all.
+            lists all. Names of parameters of layers begin with `layers.`: `"layers.lengthscale"` and
+            `"layers.radii"`, which None includes, `"layers.anchors"`.
         objective: What is maximized: the `"leave-one-out"` log likelihood of training signals (`"auto"`), or
             the collapsed `"bound"`.
         optimizer: `"l-bfgs"` or `"adam"`.

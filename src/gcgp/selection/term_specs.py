@@ -135,12 +135,12 @@ class TermSpec:
             patch_limit,
         )
 
-    def with_weighting(
-        self, weighting: Weighting, trial: Signals, memory: int, rng: np.random.Generator
+    def with_convolution(
+        self, convolution: Convolution, trial: Signals, memory: int, rng: np.random.Generator
     ) -> TermSpec:
-        """The specification of the same trial signals with another weighting."""
+        """The specification of the same trial signals with another convolution."""
         return TermSpec.build(
-            replace(self.convolution, weighting=weighting),
+            convolution,
             trial,
             self.scored,
             self.kernel,

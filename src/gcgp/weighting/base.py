@@ -72,6 +72,11 @@ class Weighting(gpytorch.Module, ABC):
         """For each rotation by s directions, the bin in the place of each bin; None: no directions."""
         return None
 
+    @property
+    def raw_tensors(self) -> dict[str, Tensor]:
+        """The torch parameters, by the names of what they represent."""
+        return {name.removeprefix("raw_"): tensor for name, tensor in self.named_parameters()}
+
     @abstractmethod
     def forward(self, *coordinates: Float[Tensor, "pairs ..."]) -> BinWeights:
         """Weight of each pair in each bin, before normalization."""
