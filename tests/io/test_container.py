@@ -67,7 +67,7 @@ def test_other_format_versions(saved, version):
     header["__metadata__"]["version"] = version
     text = json.dumps(header).encode()
     saved.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
-    with pytest.raises(ValueError, match=rf"model format {version}, but gcgp .* reads 7"):
+    with pytest.raises(ValueError, match=rf"model format {version}, but gcgp .* reads 8"):
         read_container(saved)
 
 

@@ -191,6 +191,19 @@ LAYERS = {
             Layer(Radial([0.0, 1.0], 0.6), n_anchors=3, average=1.0),
         ],
     ),
+    "graph, pooled": (
+        graphs,
+        Radial([0.0], 0.8),
+        [
+            Layer(Radial([0.0, 1.0], 0.6, normalize=False), n_anchors=4, kernel="rbf", skip=True),
+            Layer(Radial([0.0, 1.0], 0.6), n_anchors=4, skip=True, pool="sum"),
+        ],
+    ),
+    "image, flattened": (
+        images,
+        Radial([0.0], 0.8),
+        [Layer(Polar([0.5, 1.0], 3, 0.7), n_anchors=3, stride=2, pool="flatten")],
+    ),
     "mesh, rotations": (
         meshes,
         Radial([0.0, 0.6], 0.4),

@@ -8,6 +8,7 @@ from gcgp.domain.base import Chart, Domains, Stencil
 from gcgp.domain.graphs import Graphs
 from gcgp.domain.grids import Grids
 from gcgp.domain.meshes import Meshes
+from gcgp.domain.points import Points
 from gcgp.domain.signals import Signals
 from gcgp.domain.superpixels import superpixels
 from gcgp.mesh.mesh import Mesh
@@ -19,6 +20,7 @@ __all__ = [
     "Grids",
     "Mesh",
     "Meshes",
+    "Points",
     "Signals",
     "Stencil",
     "as_signals",

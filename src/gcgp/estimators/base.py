@@ -339,7 +339,9 @@ class ConvolutionalGP(BaseEstimator):
         self.n_features_in_ = signals.channels
         self.domain_ = type(signals.domains).__name__
         terms = result.features.terms
-        fixed_vertices = any(t.kernel.vertex_weights is not None or t.convolution.position for t in terms)
+        fixed_vertices = any(
+            t.kernel.vertex_weights is not None or t.convolution.fixed_vertices for t in terms
+        )
         charts = [kind for term in terms for kind in term.convolution.chart_kinds]
         self.domain_signature_ = signals.domains.signature(charts, fixed_vertices)
 

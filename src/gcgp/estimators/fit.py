@@ -21,6 +21,7 @@ from gcgp.selection.learning import check_names, learn_model
 from gcgp.selection.lengthscales import Candidate
 from gcgp.selection.options import LEARNED_BY_DEFAULT, ModelOptions
 from gcgp.selection.search import ModelSearch, SearchTable, rungs_of
+from gcgp.selection.term_specs import TermSpec
 from gcgp.selection.trial import InducingPatches, Trial
 from gcgp.selection.weightings import resolve_weightings
 from gcgp.weighting import Weighting
@@ -29,6 +30,10 @@ TRIAL_SIGNALS = 1_000
 """Training signals on which models are compared; more if they have very few vertices."""
 MIN_SCORED_TRIAL_SIGNALS, MAX_SCORED_TRIAL_SIGNALS = 400, 500
 """Half of them are scored by leave-one-out, but not fewer or more; the others give inducing patches."""
+MAX_POOLED_TRIAL_INDUCING = 600
+"""Inducing patches of pooled signals while models are compared."""
+POOLED_SIGNALS_PER_INDUCING = 2
+"""Signals per inducing patch among which these are chosen if each signal is pooled to one patch."""
 MIN_SCORED_SIGNALS, MAX_SCORED_SIGNALS = 500, 2_000
 """Training signals on which variance and likelihood of the final model are selected: a quarter of them, but
 not fewer or more."""
@@ -69,10 +74,10 @@ def fit_model(
         options.variance,
         options.n_inducing,
         options.trial_inducing_method,
-        0.0,
-        data.processes,
-        context.device,
-        context.progress.update,
+        min(options.n_inducing, MAX_POOLED_TRIAL_INDUCING),
+        processes=data.processes,
+        device=context.device,
+        progress=context.progress.update,
     )
     scored = _scored_size(len(signals))
     quiet = replace(context, progress=Progress())
@@ -130,8 +135,19 @@ def _inference_problem(
 ) -> InferenceProblem:
     """Choose inducing patches, and hand everything over to the inference method."""
     specs, lengthscales, rng = candidate.specs, candidate.lengthscales, context.rng
+    n_inducing = options.inducing_per_scale(len(specs))
+    used = len(trial_rows)  # leading signals of the order, which may give inducing patches
+    if learned_inducing is None and any(spec.convolution.pooled for spec in specs):
+        used = _pooled_sample(data, specs, n_inducing, used, context)
+        sample = data.gathered(order[:used]).signals
+        specs = [
+            spec.with_convolution(spec.convolution, sample, context.memory, rng)
+            if spec.convolution.pooled and len(spec.trial) < used
+            else spec
+            for spec in specs
+        ]
     inducing = learned_inducing or [
-        spec.inducing(scales, options.inducing_per_scale(len(specs)), options.inducing, rng)
+        spec.inducing(scales, n_inducing, options.inducing, rng)
         for spec, scales in zip(specs, lengthscales, strict=True)
     ]
     terms = [
@@ -145,7 +161,7 @@ def _inference_problem(
         trial_inducing = candidate.inducing or trial.inducing(specs, lengthscales, rng)
         selected = trial.score(specs, lengthscales, trial_inducing, candidate.start).selected
     # Signals that gave no inducing patches: some of the trial signals, and those beyond them.
-    fresh = np.concatenate([trial_rows[: specs[0].scored], order[len(trial_rows) :]])
+    fresh = np.concatenate([trial_rows[: specs[0].scored], order[used:]])
     return InferenceProblem(
         data=data,
         terms=terms,
@@ -160,6 +176,15 @@ def _inference_problem(
         learn=options.free(names),
         context=context,
     )
+
+
+def _pooled_sample(
+    data: TrainingSet, specs: Sequence[TermSpec], n_inducing: int, trial: int, context: FitContext
+) -> int:
+    """How many signals give inducing patches where each has only one patch, as the memory limit allows."""
+    size = max(spec.trial.values.shape[1] for spec in specs if spec.convolution.pooled)
+    affordable = int(context.memory / (4 * size * context.dtype.itemsize))
+    return max(trial, min(data.count, POOLED_SIGNALS_PER_INDUCING * n_inducing, affordable))
 
 
 def _random_order(data: TrainingSet, rng: np.random.Generator) -> Int[np.ndarray, "N"]:

@@ -166,11 +166,10 @@ class Features:
         charts = [term.convolution.shared_chart(signals) for term in self.terms]
         max_rows = min(self.memory, CHUNK_BYTES) // (8 * self.size)
         parts: list[Chunk] = []
-        for run in runs(self.bytes_per_signal(signals), min(self.memory, RUN_BYTES)):
+        for run, patches in self._runs_of_patches(signals, charts):
             if parts and run.stop - parts[0].run.start > max_rows:
                 yield Chunk.concatenate(parts)
                 parts = []
-            patches = self.patches(signals[run], charts, run.start)
             sampling = None
             if draws is not None:
                 rows = exact[slice(*np.searchsorted(exact, [run.start, run.stop]))] - run.start
@@ -179,6 +178,26 @@ class Features:
             progress(run.stop - run.start)
         if parts:
             yield Chunk.concatenate(parts)
+
+    def _runs_of_patches(
+        self, signals: Signals, charts: Sequence[Any]
+    ) -> Iterator[tuple[slice, list[Patches]]]:
+        """The patches of consecutive runs of signals.
+
+        If layers pool signals, there are few patches, but long ones: those of several runs are put together,
+        so that they take as long as the preparation of inducing patches for their kernel values.
+        """
+        memory = min(self.memory, RUN_BYTES)
+        together = memory if all(term.convolution.pooled for term in self.terms) else 0
+        start, size = 0, 0
+        waiting: list[list[Patches]] = []
+        for run in runs(self.bytes_per_signal(signals), memory):
+            waiting.append(self.patches(signals[run], charts, run.start))
+            size += sum(part.values.numel() * part.values.element_size() for part in waiting[-1])
+            if size >= together or run.stop == len(signals):
+                joined = [Patches.concatenate(parts) for parts in zip(*waiting, strict=True)]
+                yield slice(start, run.stop), joined
+                start, size, waiting = run.stop, 0, []
 
     def patches(
         self,
@@ -251,6 +270,8 @@ class Features:
         with torch.no_grad():
             for term in self.terms:
                 patches = term.kernel.weighted(term.convolution.patches(signals))
+                if term.convolution.pooled:
+                    patches = patches.shared(torch.from_numpy(signals.vertex_counts))
                 columns = slice(start, start + len(term.inducing))
                 for rows in torch.split(torch.arange(len(patches.values)), VERTICES_PER_BLOCK):
                     values, vertices = patches.values[rows], patches.vertices[rows]

@@ -162,7 +162,9 @@ def learnable_names(term: Term, columns: Mapping[str, slice], named_kernel: bool
         names.append("lengthscales")
     if "position" in columns and named_kernel:
         names.append("position")
-    names += [name for name in term.convolution.weighting.raw_tensors if not (averaged and name == "angles")]
+    if not term.convolution.pooled:  # otherwise one vertex is left, whose weight makes no difference
+        tensors = term.convolution.weighting.raw_tensors
+        names += [name for name in tensors if not (averaged and name == "angles")]
     for layer in term.convolution.layers:
         names += [f"{LAYER_PREFIX}{name}" for name in layer.learnable if not _is_arbitrary(layer, name)]
     if term.kernel.vertex_weights is not None:
@@ -178,7 +180,8 @@ def term_parameters(
     `columns` are those of its patches: the position has a lengthscale of its own.
     """
     parameters = _lengthscale_parameters(term.kernel.base, names, columns)
-    parameters += _weighting_parameters(term.convolution, names)
+    if not term.convolution.pooled:
+        parameters += _weighting_parameters(term.convolution, names)
     for layer in term.convolution.layers:
         parameters += _layer_parameters(layer, names)
     weights = term.kernel.vertex_weights

@@ -19,7 +19,7 @@ from gcgp._runtime.atomic import atomic_write
 from gcgp.io.checks import as_object
 
 FORMAT = "gcgp-model"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 READ_ERRORS = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
     *(RuntimeError, OSError, MemoryError, SafetensorError),

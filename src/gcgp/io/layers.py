@@ -15,11 +15,20 @@ from gcgp.io.tensors import checked_tensor, module_state, take_prefix, with_pref
 from gcgp.io.weightings import describe_weighting, rebuild_weighting
 from gcgp.layers import FittedLayer
 from gcgp.layers.fitted import LAYER_KERNELS
+from gcgp.layers.pooling import POOLS
 from gcgp.patches import Convolution
 
 MAX_STRIDE = 10_000
+MAX_FLATTENED = 10**9
 NORM_TOLERANCE = 1e-4
 as_scale = partial(checks.as_number, least=1e-30, most=1e30)
+
+
+def as_pool(where: str, value: Any) -> str | None:
+    """The name of a pool, or None."""
+    return None if value is None else checks.as_choice(where, value, POOLS)
+
+
 LAYER_FIELDS: dict[str, checks.Check] = {
     "kernel": partial(checks.as_choice, known=LAYER_KERNELS),
     "lengthscale": as_scale,
@@ -28,6 +37,9 @@ LAYER_FIELDS: dict[str, checks.Check] = {
     "average": partial(checks.as_number, least=0.0, most=1e30),
     "stride": partial(checks.as_integer, least=1, most=MAX_STRIDE),
     "rotation_average": checks.as_flag,
+    "skip": checks.as_flag,
+    "pool": as_pool,
+    "flattened": partial(checks.as_integer, least=1, most=MAX_FLATTENED),
 }
 PATCH_FIELDS: dict[str, checks.Check] = {
     "chart": partial(checks.as_string, most=100),
@@ -56,6 +68,8 @@ def rebuild_layer(
     domain: type[Domains],
     channels: int,
     dtype: torch.dtype,
+    *,
+    has_areas: bool,
 ) -> FittedLayer:
     """The layer that `describe_layer` described, for signals with these channels on this kind of domain."""
     checks.as_object(where, description, (*LAYER_FIELDS, *PATCH_FIELDS, "weighting"))
@@ -63,7 +77,7 @@ def rebuild_layer(
         {name: check(f"{where}.{name}", description[name]) for name, check in known.items()}
         for known in (LAYER_FIELDS, PATCH_FIELDS)
     )
-    if patch["area_weighted"] and domain.measure is Domains.measure:
+    if patch["area_weighted"] and not has_areas:
         raise checks.invalid(f"{where}.area_weighted", True, f"false: {domain.__name__} have no areas")
     anchors = checked_tensor(f"{where}.anchors", tensors.pop("anchors", None), (None, None), dtype)
     if not (anchors.abs() <= (torch.finfo(dtype).max / anchors.shape[1]) ** 0.5 / 4).all():
@@ -86,7 +100,8 @@ def rebuild_layer(
         raise ValueError(f"{where}.anchors: the norms of anchors of a homogeneous kernel must be 1")
     convolution = Convolution(weighting, **patch, dtype=dtype)
     fields["lengthscale"] = torch.tensor(fields["lengthscale"], dtype=torch.float64)
-    layer = FittedLayer(convolution, anchors=anchors, **fields)
+    # In memory of its own, aligned as when it was fitted: sums are then in the same order.
+    layer = FittedLayer(convolution, anchors=anchors.clone(), **fields)
     try:
         finite = bool(torch.isfinite(layer.root).all())
     except RuntimeError:  # torch.linalg.LinAlgError

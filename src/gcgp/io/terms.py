@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gcgp._runtime.history import Step
-from gcgp.domain import Domains
+from gcgp.domain import Domains, Points
 from gcgp.inference import Posterior, Term
 from gcgp.inference.cholesky import LARGEST_JITTER
 from gcgp.inference.likelihoods import Likelihood
@@ -164,7 +164,8 @@ def rebuild_term(
     """The term that `describe_term` described, for signals with these channels on this kind of domain."""
     checks.as_object(where, description, (*TERM_FIELDS, "weighting", "kernel", "layers"))
     fields = {name: check(f"{where}.{name}", description[name]) for name, check in TERM_FIELDS.items()}
-    if fields["area_weighted"] and domain.measure is Domains.measure:
+    has_areas = domain.measure is not Domains.measure
+    if fields["area_weighted"] and not has_areas:
         raise checks.invalid(f"{where}.area_weighted", True, f"false: {domain.__name__} have no areas")
     dtype = STORED_DTYPES[fields["dtype"]]
     states = {name: take_prefix(tensors, f"{name}.") for name in ("weighting", "kernel")}
@@ -183,8 +184,10 @@ def rebuild_term(
     layers = []
     for i, layer in enumerate(checks.as_list(f"{where}.layers", description["layers"], 0, MAX_LAYERS)):
         layer_tensors = take_prefix(tensors, f"layers.{i}.")
-        layers.append(rebuild_layer(f"{where}.layers[{i}]", layer, layer_tensors, domain, channels, dtype))
+        name = f"{where}.layers[{i}]"
+        layers.append(rebuild_layer(name, layer, layer_tensors, domain, channels, dtype, has_areas=has_areas))
         channels = layers[-1].channels
+        domain = domain if layers[-1].pool is None else Points
     convolution = layered(
         Convolution(weighting, **{name: fields[name] for name in CONVOLUTION_FIELDS}, dtype=dtype), layers
     )

@@ -14,6 +14,8 @@ from gcgp._runtime.errors import unknown_option
 from gcgp.kernel.base import evaluate, prior_variance
 
 INDUCING_METHODS = ("random", "k-means++", "greedy")
+MAX_PRODUCT_ROWS = 6_000
+"""Rows with more columns than rows, but not more of them, for which all products are computed at once."""
 DUPLICATE_TOLERANCE = 2.0**-20
 """Patches are duplicates if no column differs by more than this, relative to its typical magnitude."""
 
@@ -93,13 +95,16 @@ def _kmeans_plus_plus(
     its default of 8 trials per draw lowers the mean squared distance by 12 %.
     """
     norms = points.square().sum(dim=1)
+    # One product of matrices is much faster than as many products with vectors.
+    products = points @ points.T if len(points) <= min(points.shape[1], MAX_PRODUCT_ROWS) else None
     nearest = torch.full_like(norms, torch.inf)
     chosen = [int(rng.integers(len(points)))]
     taken = torch.zeros(len(points), dtype=torch.bool)
     while True:
         last = chosen[-1]
         taken[last] = True
-        distance = norms + norms[last] - 2 * (points @ points[last])
+        product = points @ points[last] if products is None else products[last]
+        distance = norms + norms[last] - 2 * product
         nearest = torch.minimum(nearest, distance.clamp_min(0.0))
         nearest[taken] = 0.0
         if len(chosen) == count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -84,6 +85,7 @@ def _grid_averages(
     return out
 
 
+@cache
 def _average_matrix(size: int, width: float, stride: int, dtype: torch.dtype) -> Float[Tensor, "kept size"]:
     """Weights of all pixels of a line around every `stride`-th of them, which sum to 1."""
     centers, pixels = torch.arange(stride // 2, size, stride), torch.arange(size)

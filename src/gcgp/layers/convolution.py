@@ -70,6 +70,16 @@ class LayeredConvolution(Convolution):
         patches = self.head.patches(signals, head_chart, at, values)
         return replace(patches, vertices=torch.from_numpy(kept)[patches.vertices])
 
+    @property
+    def pooled(self) -> bool:
+        """See `Convolution`."""
+        return any(layer.pool is not None for layer in self.layers)
+
+    @property
+    def fixed_vertices(self) -> bool:
+        """See `Convolution`."""
+        return super().fixed_vertices or any(layer.pool == "flatten" for layer in self.layers)
+
     def make_chart(self, signals: Signals, vertices: Int[np.ndarray, "chosen"] | None = None) -> Any:
         """The charts of all layers, and that of the convolution of their result."""
         charts: list[Any] = []

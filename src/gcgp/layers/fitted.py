@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gcgp.domain import Chart, Signals, Stencil
 from gcgp.layers.averages import average_reach, local_averages, subsampled
+from gcgp.layers.pooling import flattened, pooled_outline, pooled_values
 from gcgp.patches import Convolution
 
 LayerCharts = tuple[Chart | Stencil | None, Chart | Stencil | None]
@@ -47,11 +48,27 @@ class FittedLayer:
     stride: int = 1
     rotation_average: bool = False
     """Whether k is averaged over rotations of the directions of a patch."""
+    skip: bool = False
+    """Whether the channels of the result begin with those of the input, averaged and pooled likewise."""
+    pool: str | None = None
+    """How all vertices become one: `"mean"`, `"sum"`, or `"flatten"`, side by side; None: they do not."""
+    flattened: int = 1
+    """Vertices of each signal that are flattened."""
 
     @property
     def channels(self) -> int:
-        """Channels of the result: the number of anchors."""
-        return len(self.anchors)
+        """Channels of the result: those of a vertex, for each vertex that is flattened."""
+        return self.flattened * self.vertex_channels
+
+    @property
+    def vertex_channels(self) -> int:
+        """One per anchor and, with `skip`, those of the input."""
+        return len(self.anchors) + (self.input_channels if self.skip else 0)
+
+    @property
+    def input_channels(self) -> int:
+        """Channels of the signals that the layer maps."""
+        return self.anchors.shape[1] // self.convolution.weighting.bins - self.convolution.bin_counts
 
     @property
     def learnable(self) -> dict[str, Tensor]:
@@ -91,7 +108,7 @@ class FittedLayer:
     def bytes_per_signal(self, signals: Signals) -> Float[np.ndarray, "signals"]:
         """Approximate memory to map each signal."""
         counts = signals.vertex_counts.astype(np.float64)
-        features = counts * self.channels * self.convolution.dtype.itemsize * FEATURE_COPIES
+        features = counts * self.vertex_channels * self.convolution.dtype.itemsize * FEATURE_COPIES
         if self.rotations is not None:
             features *= len(self.rotations)
         return self.convolution.bytes_per_signal(signals) + features
@@ -110,11 +127,15 @@ class FittedLayer:
 
     def coarse(self, signals: Signals) -> tuple[Signals, np.ndarray]:
         """The signals without channels on the vertices of the result, and which vertices these are."""
-        return subsampled(signals, self.stride)
+        if self.pool is None:
+            return subsampled(signals, self.stride)
+        kept, vertices = subsampled(signals, self.stride)
+        outline, first = pooled_outline(kept)
+        return outline, vertices[first]
 
     @torch.no_grad()
     def __call__(self, signals: Signals, charts: LayerCharts | None = None) -> Signals:
-        """The signals with the features as channels, on the vertices that the stride keeps."""
+        """The signals with the features as channels, on the vertices that stride and pooling leave."""
         values = torch.tensor(signals.values, dtype=self.convolution.dtype)
         coarse, _ = self.coarse(signals)
         features = self.features(signals, values, charts).numpy()
@@ -133,10 +154,26 @@ class FittedLayer:
         patch_chart, average_chart = charts or (None, None)
         patches = self.convolution.patches(signals, patch_chart, values=values).values
         similarities = self._kernel_values(self.prepared(patches, values.shape[1]))
-        averaged = local_averages(
-            similarities, signals, self.average, self.stride, average_chart, self.convolution.chart
-        )
-        return averaged @ self.root.to(averaged).T
+        averaged = self._averaged(similarities, signals, average_chart)
+        features = averaged @ self.root.to(averaged).T
+        if self.skip:
+            features = torch.cat([self._averaged(values, signals, average_chart), features], dim=1)
+        if self.pool == "flatten":
+            return flattened(features, subsampled(signals, self.stride)[0], self.flattened)
+        return features
+
+    def _averaged(
+        self,
+        values: Float[Tensor, "total_vertices channels"],
+        signals: Signals,
+        chart: Chart | Stencil | None,
+    ) -> Float[Tensor, "kept channels"]:
+        """The values after local averages, stride, and a mean or sum over all vertices."""
+        kind = self.convolution.chart
+        averaged = local_averages(values, signals, self.average, self.stride, chart, kind)
+        if self.pool in (None, "flatten"):
+            return averaged
+        return pooled_values(averaged, subsampled(signals, self.stride)[0], mean=self.pool == "mean")
 
     def prepared(self, patches: Float[Tensor, "rows dim"], channels: int) -> Float[Tensor, "rows dim"]:
         """The patches, centered if they are to be."""

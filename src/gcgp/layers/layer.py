@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -21,7 +21,9 @@ from gcgp._runtime.errors import check_auto_or_bool, check_choice, check_integer
 from gcgp._runtime.memory import as_bytes, runs
 from gcgp.domain import Domains, Signals, as_signals
 from gcgp.domain.base import chart_kind
+from gcgp.layers.averages import subsampled
 from gcgp.layers.fitted import LAYER_KERNELS, FittedLayer
+from gcgp.layers.pooling import POOLS
 from gcgp.patches import Convolution
 from gcgp.weighting import Box, Polar, Radial, Weighting
 
@@ -62,6 +64,11 @@ class Layer(  # type: ignore[call-arg]
         average: Standard deviation of the Gaussian weights of the local average, in units of ρ (pixels, or
             edges of unit length); 0: none.
         stride: On images, keep every `stride`-th row and column.
+        skip: Whether the channels of the result begin with those of the input, averaged likewise. The
+            channels of a model then come from neighborhoods of several sizes.
+        pool: How all vertices become one, so that what follows is a function of the whole signal instead of
+            a sum over vertices: the `"mean"` or the `"sum"` of their features, by area on meshes, or
+            `"flatten"`, features of all vertices side by side, for signals on one domain. None: not at all.
         chart: How distances are measured; see the argument of the estimators.
         bin_counts: Whether the number of vertices in each bin is part of a patch.
         random_state: Seed of samples and of k-means.
@@ -84,6 +91,8 @@ class Layer(  # type: ignore[call-arg]
         centered: bool | str = "auto",
         average: float = 0.0,
         stride: int = 1,
+        skip: bool = False,
+        pool: str | None = None,
         chart: str = "auto",
         bin_counts: bool = False,
         random_state: Any = 0,
@@ -95,6 +104,8 @@ class Layer(  # type: ignore[call-arg]
         self.centered = centered
         self.average = average
         self.stride = stride
+        self.skip = skip
+        self.pool = pool
         self.chart = chart
         self.bin_counts = bin_counts
         self.random_state = random_state
@@ -115,6 +126,8 @@ class Layer(  # type: ignore[call-arg]
         if self.average != 0:
             check_positive("average", self.average, auto=False)
         check_integer("stride", self.stride)
+        if self.pool is not None:
+            check_choice("pool", self.pool, POOLS)
         automatic = isinstance(self.weighting, str) and self.weighting == "auto"
         if not automatic and not isinstance(self.weighting, Weighting):
             raise ValueError(f"weighting={self.weighting!r}: expected 'auto' or a Weighting")
@@ -127,7 +140,7 @@ class Layer(  # type: ignore[call-arg]
         return self
 
     def transform(self, X: Any) -> Signals:
-        """The features of all signals, as signals; on the same domains unless there is a stride."""
+        """The features of all signals, as signals; on the same domains unless there is a stride or a pool."""
         check_is_fitted(self, "layer_")
         signals = as_signals(X)
         parts = [
@@ -146,8 +159,13 @@ class Layer(  # type: ignore[call-arg]
         tags.input_tags.three_d_array = True
         return tags
 
-    def fitted(self, signals: Signals, dtype: torch.dtype) -> FittedLayer:
-        """The layer with anchors from patches of the first signals."""
+    @property
+    def patches_only(self) -> Layer:
+        """The layer without what comes after the kernel: all such layers have the same anchors."""
+        return clone(self).set_params(average=0.0, stride=1, skip=False, pool=None)
+
+    def fitted(self, signals: Signals, dtype: torch.dtype, similar: FittedLayer | None = None) -> FittedLayer:
+        """The layer with anchors from patches of the first signals, or those of a similar layer."""
         self.validate()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         domains = signals.domains
@@ -174,7 +192,13 @@ class Layer(  # type: ignore[call-arg]
             float(self.average),
             int(self.stride),
             weighting.rotations is not None and not domains.oriented and not self.bin_counts,
+            bool(self.skip),
+            self.pool,
+            _flattened_vertices(signals, self.stride) if self.pool == "flatten" else 1,
         )
+        if similar is not None:
+            anchors, lengthscale = similar.anchors, similar.lengthscale
+            return replace(draft, anchors=anchors, lengthscale=lengthscale, unit=similar.unit)
         patches = _sample(draft, signals, rng)
         norms = patches.norm(dim=1)
         unit, anchors = 1.0, patches
@@ -208,14 +232,25 @@ class Layer(  # type: ignore[call-arg]
         return Radial([0.0, spacing, 2 * spacing], spacing / 2)
 
 
-def fit_layers(layers: Sequence[Layer], signals: Signals, dtype: torch.dtype) -> tuple[FittedLayer, ...]:
-    """Fit layers one after the other, each to the result of those before it."""
+def fit_layers(
+    layers: Sequence[Layer],
+    signals: Signals,
+    dtype: torch.dtype,
+    known: dict[str, FittedLayer] | None = None,
+) -> tuple[FittedLayer, ...]:
+    """Fit layers one after the other, each to the result of those before it.
+
+    `known` layers of the same signals, which differ in averages or pooling only, are not fitted again.
+    """
+    known = {} if known is None else known
     fitted: list[FittedLayer] = []
     if layers:
         signals = signals[: min(len(signals), MAX_SAMPLED_SIGNALS)]
     for i, layer in enumerate(layers):
         try:
-            fitted.append(layer.fitted(signals, dtype))
+            key = repr([*layers[:i], layer.patches_only])
+            fitted.append(layer.fitted(signals, dtype, known.get(key)))
+            known.setdefault(key, fitted[-1])
         except ValueError as error:
             raise ValueError(f"layers[{i}]: {error}") from error
         if i + 1 < len(layers):
@@ -234,6 +269,18 @@ def _sample(layer: FittedLayer, signals: Signals, rng: np.random.Generator) -> F
         patches = layer.prepared(layer.convolution.patches(part).values, signals.channels)
         parts.append(patches[torch.from_numpy(rng.random(len(patches)) < share)])
     return torch.cat(parts)
+
+
+def _flattened_vertices(signals: Signals, stride: int) -> int:
+    """The number of vertices of each signal that are flattened."""
+    counts = subsampled(signals, stride)[0].vertex_counts
+    if (counts != counts[0]).any():
+        other = int(np.argmax(counts != counts[0]))
+        raise ValueError(
+            f"pool='flatten': signal {other} has {counts[other]} vertices (after strides), but signal 0 "
+            f"{counts[0]}; flattened signals need the same vertices"
+        )
+    return int(counts[0])
 
 
 def _median_distance(patches: Float[Tensor, "n dim"], rng: np.random.Generator) -> float:

@@ -75,6 +75,16 @@ class Convolution:
         """Signals on the domains whose vertices have patches: the given ones."""
         return signals
 
+    @property
+    def pooled(self) -> bool:
+        """Whether there is one patch for all vertices of a signal together."""
+        return False
+
+    @property
+    def fixed_vertices(self) -> bool:
+        """Whether patches distinguish vertices by index or position."""
+        return self.position
+
     def empty_patches(self, signals: Signals) -> Patches:
         """Patches without columns: the multiplicity of each vertex of the signals."""
         measure, count = self._measure(signals), len(signals.values)

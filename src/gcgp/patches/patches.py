@@ -105,6 +105,13 @@ class Patches:
             self.select_rows(unique), multiplicity=total.index_add(0, index[first], self.multiplicity)
         )
 
+    def shared(self, counts: Int[Tensor, "signals"]) -> Patches:
+        """The only patch of each signal, in equal shares at all of its vertices; `counts` vertices each."""
+        rows = torch.repeat_interleave(torch.arange(len(self)), counts)
+        values, multiplicity = self.values[rows], self.multiplicity[rows] / counts[rows]
+        offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        return Patches(values, multiplicity, offsets, torch.arange(len(rows)))
+
     def thinned(self, limit: int, rng: np.random.Generator) -> Patches:
         """A random sample of at most `limit` patches per signal; multiplicities are scaled to represent all.
 

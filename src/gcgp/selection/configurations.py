@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from gcgp.domain import Domains, Signals
 from gcgp.domain.base import chart_kind
 from gcgp.layers import Layer
 from gcgp.selection.layers import candidate_layers, head_weightings
-from gcgp.selection.options import ModelOptions
+from gcgp.selection.options import ModelOptions, Patch
 from gcgp.selection.weightings import candidate_weightings, resolve_weightings
 from gcgp.weighting import Weighting
 
@@ -55,6 +55,24 @@ class Configuration:
         return names | {name: "yes" if getattr(self, name) else "no" for name in flags}
 
 
+def is_pooled(configuration: Configuration) -> bool:
+    """Whether all terms have one patch per signal."""
+    chains = configuration.layers
+    return bool(chains) and all(any(layer.pool for layer in chain) for chain in chains)
+
+
+def simplified(configuration: Configuration) -> Configuration:
+    """The same model, without choices that make no difference to it."""
+    layers = configuration.layers
+    if is_pooled(configuration):
+        configuration = replace(
+            configuration, bin_counts=False, position=False, area_weighted=False, aggregate="mean"
+        )
+    if layers and all(layers):
+        configuration = replace(configuration, scale_channels=False)
+    return configuration
+
+
 def default_configuration(options: ModelOptions, signals: Signals) -> Configuration:
     """What is used without a search: defaults that suit the domains for what the user left open."""
     domains, patch = signals.domains, options.patch
@@ -71,7 +89,7 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
         # Labels of vertices are often categorical: patches are then counts, and few of them are close.
         categorical = options.search is not None and not has_positions and not has_areas
         kernel = "matern12" if categorical else "rbf"
-    return Configuration(
+    configuration = Configuration(
         weightings,
         (chart,) * len(weightings),
         _resolved(patch.bin_counts, not has_positions and not has_areas and tunable),
@@ -82,6 +100,23 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
         "mean" if options.aggregate.kind == "auto" else options.aggregate.kind,
         (tuple(options.layers),) * len(weightings) if options.layers else (),
     )
+    if is_pooled(configuration):
+        _check_pooled(patch)
+    return simplified(configuration)
+
+
+def _check_pooled(patch: Patch) -> None:
+    """Raise a ValueError that names what the user wants to be part of patches, if no vertices are left."""
+    for name in ("position", "bin_counts"):
+        value = getattr(patch, name)
+        if _is_wanted(value):
+            raise ValueError(
+                f"patch: {name}={value!r}, but the layers pool all vertices of a signal into one"
+            )
+
+
+def _is_wanted(option: Any) -> bool:
+    return not isinstance(option, str) and option is not False
 
 
 def alternatives(options: ModelOptions, signals: Signals) -> Choices:
@@ -135,7 +170,10 @@ def _weighting_changes(options: ModelOptions, domains: Domains, search: str) -> 
             }
         )
     if options.layers is None:
+        vertices_matter = _is_wanted(options.patch.position) or _is_wanted(options.patch.bin_counts)
         for terms in candidate_layers(domains, kinds[0], search):
+            if vertices_matter and any(layer.pool for _, layers in terms for layer in layers):
+                continue
             changes.append(
                 {
                     "weightings": tuple(weighting for weighting, _ in terms),

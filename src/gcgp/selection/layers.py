@@ -40,10 +40,11 @@ def single_vertex(domains: Domains, chart: str) -> Weighting:
 def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredTerms]:
     """The hierarchical models that are compared with flat ones.
 
-    Images: 5 × 5 pixels, averaged over about 5 × 5, with stride 2. Domains with two-dimensional coordinates:
-    polar bins, with and without a local average. Others: neighborhoods of vertices as sharp patterns (a soft
-    Weisfeiler–Lehman step), and a sum of terms of up to two such steps. A thorough search adds larger
-    patches, and two layers on images.
+    Images: 5 × 5 pixels, averaged over about 5 × 5, with stride 2; if all have one size, also functions of
+    the whole result. Domains with two-dimensional coordinates: polar bins, with and without a local average.
+    Others: neighborhoods of vertices as sharp patterns (a soft Weisfeiler–Lehman step), a sum of terms of up
+    to two such steps, and functions of the sum or mean of the patterns of two or three steps. A thorough
+    search adds larger patches, and two layers on images.
     """
     single = single_vertex(domains, chart)
     if domains.one_chart and domains.offers("offset"):
@@ -57,22 +58,35 @@ def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredT
             for average in widths
         ]
     distance = spacing(domains, chart)
-    pattern = Layer(
-        Radial([0.0, distance], distance / 2, normalize=False),
-        n_anchors=256,
-        kernel="rbf",
-        lengthscale=0.25,
-        chart=chart,
-    )
+
+    def pattern(*, skip: bool = False, pool: str | None = None) -> Layer:
+        return Layer(
+            Radial([0.0, distance], distance / 2, normalize=False),
+            n_anchors=256,
+            kernel="rbf",
+            lengthscale=0.25,
+            chart=chart,
+            skip=skip,
+            pool=pool,
+        )
+
     near = Radial([0.0, distance], distance / 2)
-    steps: LayeredTerms = ((single, ()), (single, (pattern,)), (single, (pattern, pattern)))
-    return [((near, (pattern,)),), steps]
+    steps: LayeredTerms = ((single, ()), (single, (pattern(),)), (single, (pattern(), pattern())))
+    whole: list[LayeredTerms] = [
+        ((single, (*[pattern(skip=True)] * (depth - 1), pattern(skip=True, pool=pool))),)
+        for depth, pool in ((2, "sum"), (3, "sum"), (2, "mean"))
+    ]
+    return [((near, (pattern(),)),), steps, *whole]
 
 
 def _image_layers(domains: Domains, search: str) -> list[tuple[Layer, ...]]:
+    one_size = len(domains) == 1
     if domains.extent() < SMALL_IMAGE:
-        return [(Layer(Box(3, inside=False), n_anchors=64, average=1.0),)]
+        pools = (None, "flatten") if one_size else (None,)
+        return [(Layer(Box(3, inside=False), n_anchors=64, average=1.0, pool=pool),) for pool in pools]
     chains: list[tuple[Layer, ...]] = [(Layer(n_anchors=128, average=2.0, stride=2),)]
+    if one_size:
+        chains.append((Layer(n_anchors=128, average=2.0, stride=2, pool="flatten"),))
     if search == "thorough":
         chains.append((Layer(Box(7, inside=False), n_anchors=128, average=2.0, stride=2),))
         first = Layer(n_anchors=64, average=1.0, stride=2)

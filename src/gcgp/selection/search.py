@@ -21,8 +21,15 @@ from gcgp.domain import Domains
 from gcgp.inference.context import FitContext
 from gcgp.inference.search import DEFAULT_START, SearchPoint
 from gcgp.inference.training_set import TrainingSet
-from gcgp.layers import FittedLayer, Layer, fit_layers
-from gcgp.selection.configurations import Choices, Configuration, alternatives, default_configuration
+from gcgp.layers import FittedLayer, fit_layers
+from gcgp.selection.configurations import (
+    Choices,
+    Configuration,
+    alternatives,
+    default_configuration,
+    is_pooled,
+    simplified,
+)
 from gcgp.selection.lengthscales import FIRST_OCTAVES, Candidate, search_lengthscales
 from gcgp.selection.options import ModelOptions
 from gcgp.selection.term_specs import MAX_TRIAL_PATCHES, build_term_specs, constant_variance
@@ -174,8 +181,8 @@ class ModelSearch:
     vertex_weights: Float[Tensor, "vertices"] | None
     context: FitContext
     table: SearchTable = field(default_factory=SearchTable)
-    fitted: dict[str, tuple[FittedLayer, ...]] = field(default_factory=dict)
-    """Fitted layers by their description."""
+    fitted: dict[str, FittedLayer] = field(default_factory=dict)
+    """Fitted layers by the description of them and those before them."""
 
     def run(self) -> SearchResult:
         """The best configuration and the default, with their lengthscales, on the last rung."""
@@ -204,11 +211,13 @@ class ModelSearch:
         """
         best = self.evaluate(default, 0, rung)
         evaluated = {str(best.configuration.describe()): best}
-        for _ in range(SWEEPS):
+        for sweep in range(SWEEPS):
+            if sweep > 0 and is_pooled(best.configuration):
+                break  # other choices make no difference to it, and its own would be poor for other models
             for changes in open_choices.values():
                 base = best
                 for change in changes:
-                    configuration = replace(base.configuration, **change)
+                    configuration = simplified(replace(base.configuration, **change))
                     key = str(configuration.describe())
                     if key not in evaluated:
                         evaluated[key] = self.evaluate(
@@ -257,7 +266,10 @@ class ModelSearch:
             self.vertex_weights,
             self.context,
             rung.patches,
-            [self._fitted_layers(chain) for chain in configuration.layers],
+            [
+                fit_layers(chain, self.data.signals, self.context.dtype, self.fitted)
+                for chain in configuration.layers
+            ],
         )
         constant = constant_variance(specs, data.signals) if self.options.method.constant_term else 0.0
         trial = replace(
@@ -285,13 +297,6 @@ class ModelSearch:
         if self.options.search is not None:
             self._record(evaluation, len(rows))
         return evaluation
-
-    def _fitted_layers(self, layers: Sequence[Layer]) -> tuple[FittedLayer, ...]:
-        """The layers, fitted once to trial signals."""
-        key = repr(layers)
-        if key not in self.fitted:
-            self.fitted[key] = fit_layers(layers, self.data.signals, self.context.dtype)
-        return self.fitted[key]
 
     def _rows(self, signals: int) -> tuple[Int[np.ndarray, "n"], int]:
         """The trial signals of a rung, those that are scored first, and how many these are."""

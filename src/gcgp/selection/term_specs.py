@@ -100,7 +100,7 @@ class TermSpec:
 
         # Sampling before patches are computed is cheaper, but repeated patches are not merged then.
         early = trial.domains.costly_charts or (patch_limit < MAX_TRIAL_PATCHES and vertex_weights is None)
-        lattice = early and trial.domains.one_chart
+        lattice = early and trial.domains.one_chart and not convolution.pooled
         parts = []
         with torch.no_grad():
             for run, part in convolution.iterate_runs(
@@ -197,8 +197,8 @@ class TermSpec:
     ) -> Int[Tensor, "M"]:
         """Rows of the trial patches that become inducing patches."""
         first = int(self.trial.offsets[self.scored])
-        if first == len(self.trial.values):  # the other signals have no patches at all
-            first = 0
+        if len(self.trial.values) - first < (count if self.convolution.pooled else 1):
+            first = 0  # the other signals have too few patches
         rows = torch.arange(first, len(self.trial.values))
         limit = max(min(MAX_INDUCING_CANDIDATES, CANDIDATES_PER_INDUCING * count), 4 * count)
         scale = self._per_column(lengthscales)
@@ -272,15 +272,16 @@ def build_term_specs(
     for weighting, chart, chain in zip(configuration.weightings, configuration.charts, chains, strict=True):
         frozen = copy.deepcopy(weighting).to(context.dtype).requires_grad_(False)
         rotation = options.kernel.rotation_average
+        pooled = any(layer.pool is not None for layer in chain)
         specs.append(
             TermSpec.build(
                 layered(
                     Convolution(
                         frozen,
                         chart,
-                        configuration.bin_counts,
-                        configuration.position,
-                        configuration.area_weighted,
+                        configuration.bin_counts and not pooled,
+                        configuration.position and not pooled,
+                        configuration.area_weighted and not pooled,
                         context.dtype,
                     ),
                     chain,
@@ -315,15 +316,14 @@ def constant_variance(specs: Sequence[TermSpec], trial: Signals) -> float:
     Without it a sum over patches is zero for a signal without patches, and grows with the number of
     vertices. Where all signals have the same number of vertices, or g is averaged, none is needed.
     """
-    counts = trial.vertex_counts.astype(np.float64)
-    if specs[0].aggregate != "sum" or np.ptp(counts) == 0:
-        return 0.0
-    with torch.no_grad():
-        variances = [
-            prior_variance(spec.base_kernel(spec.lengthscales(1.0)), spec.trial.values[:1])[0]
-            for spec in specs
-        ]
-    return float(np.mean(counts**2)) * float(sum(variances))
+    total = 0.0
+    for spec in specs:
+        counts = spec.convolution.patch_domains(trial).vertex_counts.astype(np.float64)
+        if spec.aggregate == "sum" and np.ptp(counts) > 0:
+            with torch.no_grad():
+                kernel = spec.base_kernel(spec.lengthscales(1.0))
+                total += float(np.mean(counts**2)) * float(prior_variance(kernel, spec.trial.values[:1])[0])
+    return total
 
 
 def _column_units(

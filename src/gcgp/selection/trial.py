@@ -37,6 +37,8 @@ class Trial:
     """Variance of the GP; None: selected."""
     n_inducing: int
     inducing_method: str
+    pooled_inducing: int | None = None
+    """Inducing patches of terms that pool signals, if not `n_inducing`: these cost little per patch."""
     constant: float = 0.0
     """Variance of the constant term of the kernel; see `Features`."""
     processes: ProcessGroup = SINGLE_PROCESS
@@ -57,8 +59,14 @@ class Trial:
 
         One set serves all lengthscales that are compared: with other patches the losses would be noisy.
         """
+        pooled = self.pooled_inducing or self.n_inducing
         return [
-            spec.inducing(scales, self.n_inducing, self.inducing_method, rng)
+            spec.inducing(
+                scales,
+                pooled if spec.convolution.pooled else self.n_inducing,
+                self.inducing_method,
+                rng,
+            )
             for spec, scales in zip(specs, lengthscales, strict=True)
         ]
 
