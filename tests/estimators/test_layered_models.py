@@ -1,5 +1,6 @@
 """Hierarchical models: what holds for flat models also holds with layers."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,21 @@ import torch
 from sklearn.metrics import log_loss
 
 import gcgp
-from gcgp import Box, GCGPClassifier, GCGPRegressor, Layer, Learn, Patch, Polar, Radial, Signals
+from gcgp import (
+    Box,
+    GCGPClassifier,
+    GCGPRegressor,
+    GeodesicPolar,
+    Layer,
+    Learn,
+    Mesh,
+    Patch,
+    Polar,
+    Radial,
+    SelectionWarning,
+    Signals,
+    articulated_bodies,
+)
 
 
 def striped_images(count=40, seed=0):
@@ -171,3 +186,26 @@ def test_superpixels_get_polar_layers():
     graphs = Signals.from_graphs(values, [[[0, 1]]] * 30, coordinates=rng.uniform(0, 10, (30, 20, 2)))
     table = GCGPClassifier(layers="auto", n_inducing=10).fit(graphs, labels).search_.to_pandas()
     assert table["layers"].str.contains("Polar", na=False).sum() >= 2
+
+
+@pytest.mark.parametrize("pool", [None, "mean"])
+def test_meshes_with_layers(pool):
+    """Values of one class are larger; a turned mesh is the same."""
+    bodies = articulated_bodies(2, 4, vertices=200, random_state=0)
+    labels = np.arange(8) % 2
+    values = [(1 + label) * mesh.vertices[:, 2] for mesh, label in zip(bodies.meshes, labels, strict=True)]
+    signals = Signals.on_meshes(values, bodies.meshes)
+    layer = Layer(GeodesicPolar([0.1, 0.3], 4, 0.1), n_anchors=8, average=0.2, pool=pool)
+    train = bodies.poses < 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SelectionWarning)
+        model = GCGPClassifier(Radial([0.0], 0.05), layers=[layer], n_inducing=30, random_state=0)
+        model.fit(signals[train], labels[train])
+    assert model.score(signals[~train], labels[~train]) == 1.0
+    evidence, latents = model.evidence(signals[~train]), model.predict_latent(signals[~train])
+    sums = np.add.reduceat(evidence.mean, evidence.offsets[:-1])
+    np.testing.assert_allclose(sums, latents, atol=1e-9)
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    turned = [Mesh(mesh.vertices @ rotation.T, mesh.faces) for mesh in bodies.meshes]
+    again = model.predict_proba(Signals.on_meshes(values, turned))
+    np.testing.assert_allclose(again, model.predict_proba(signals), atol=1e-3)

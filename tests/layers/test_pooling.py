@@ -79,12 +79,12 @@ def test_flattened_features_are_those_of_all_vertices():
     pooled = layer.fit_transform(images)
     np.testing.assert_allclose(pooled.values, flat.values.reshape(6, -1), rtol=1e-5)
     assert layer.layer_.channels == 16 * 5
-    with pytest.raises(ValueError, match="signal 0 has 25 vertices .* instead of 16"):
+    with pytest.raises(ValueError, match=r"signal 0 has 25 vertices .* instead of 16"):
         layer.transform(np.zeros((2, 10, 10)))
 
 
 def test_flattened_signals_need_the_same_vertices():
-    with pytest.raises(ValueError, match="signal 1 has 9 vertices .*, but signal 0 16"):
+    with pytest.raises(ValueError, match=r"signal 1 has 9 vertices .*, but signal 0 16"):
         Layer(Box(3, inside=False), pool="flatten").fit([np.ones((4, 4)), np.ones((3, 3))])
 
 

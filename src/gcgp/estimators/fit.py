@@ -135,10 +135,10 @@ def _inference_problem(
 ) -> InferenceProblem:
     """Choose inducing patches, and hand everything over to the inference method."""
     specs, lengthscales, rng = candidate.specs, candidate.lengthscales, context.rng
-    n_inducing = options.inducing_per_scale(len(specs))
+    counts = [options.inducing_per_scale(len(specs), pooled=spec.convolution.pooled) for spec in specs]
     used = len(trial_rows)  # leading signals of the order, which may give inducing patches
     if learned_inducing is None and any(spec.convolution.pooled for spec in specs):
-        used = _pooled_sample(data, specs, n_inducing, used, context)
+        used = _pooled_sample(data, specs, max(counts), used, context)
         sample = data.gathered(order[:used]).signals
         specs = [
             spec.with_convolution(spec.convolution, sample, context.memory, rng)
@@ -147,8 +147,8 @@ def _inference_problem(
             for spec in specs
         ]
     inducing = learned_inducing or [
-        spec.inducing(scales, n_inducing, options.inducing, rng)
-        for spec, scales in zip(specs, lengthscales, strict=True)
+        spec.inducing(scales, count, options.inducing, rng)
+        for spec, scales, count in zip(specs, lengthscales, counts, strict=True)
     ]
     terms = [
         spec.term(scales, patches)

@@ -41,14 +41,19 @@ def local_averages(
     chart: Chart | Stencil | None,
     kind: str,
 ) -> Float[Tensor, "kept channels"]:
-    """Averages with Gaussian weights of this width around every `stride`-th vertex; width 0: no average."""
+    """Averages with Gaussian weights of this width around every `stride`-th vertex; width 0: no average.
+
+    Vertices with areas count by these.
+    """
     if width == 0:
         if stride == 1:
             return values
         return values[torch.from_numpy(subsampled(signals, stride)[1])]
     if signals.domains.one_chart:
         return _grid_averages(values, signals, width, stride)
-    convolution = Convolution(Radial([0.0], width).requires_grad_(False), kind, dtype=values.dtype)
+    weighting = Radial([0.0], width).requires_grad_(False)
+    has_areas = signals.domains.measure is not None
+    convolution = Convolution(weighting, kind, area_weighted=has_areas, dtype=values.dtype)
     return convolution.patches(signals, chart, values=values).values
 
 

@@ -59,10 +59,10 @@ def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredT
         ]
     distance = spacing(domains, chart)
 
-    def pattern(*, skip: bool = False, pool: str | None = None) -> Layer:
+    def pattern(n_anchors: int = 256, *, skip: bool = False, pool: str | None = None) -> Layer:
         return Layer(
             Radial([0.0, distance], distance / 2, normalize=False),
-            n_anchors=256,
+            n_anchors=n_anchors,
             kernel="rbf",
             lengthscale=0.25,
             chart=chart,
@@ -73,7 +73,7 @@ def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredT
     near = Radial([0.0, distance], distance / 2)
     steps: LayeredTerms = ((single, ()), (single, (pattern(),)), (single, (pattern(), pattern())))
     whole: list[LayeredTerms] = [
-        ((single, (*[pattern(skip=True)] * (depth - 1), pattern(skip=True, pool=pool))),)
+        ((single, (*[pattern(512, skip=True)] * (depth - 1), pattern(512, skip=True, pool=pool))),)
         for depth, pool in ((2, "sum"), (3, "sum"), (2, "mean"))
     ]
     return [((near, (pattern(),)),), steps, *whole]

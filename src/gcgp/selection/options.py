@@ -27,6 +27,8 @@ from gcgp.selection.optimizer import OPTIMIZERS
 
 MIN_DEFAULT_INDUCING, MAX_DEFAULT_INDUCING = 750, 1_500
 """Inducing patches per scale: few and many training signals."""
+MAX_POOLED_INDUCING = 3_000
+"""Inducing patches per scale if layers pool signals."""
 LEARNED_BY_DEFAULT = (
     "lengthscale",
     "variance",
@@ -204,10 +206,15 @@ class ModelOptions:
         """Variance of the GP; None: to be selected."""
         return None if self.kernel.variance == "auto" else float(self.kernel.variance)
 
-    def inducing_per_scale(self, scales: int) -> int:
-        """Number of inducing patches of each of several scales; a default is limited for all together."""
+    def inducing_per_scale(self, scales: int, *, pooled: bool = False) -> int:
+        """Number of inducing patches of each of several scales; a default is limited for all together.
+
+        If layers pool signals, these have one patch each: more inducing patches cost little.
+        """
         if self.search is None or not self.auto_inducing:
             return self.n_inducing
+        if pooled:
+            return MAX_POOLED_INDUCING
         return min(self.n_inducing, MAX_DEFAULT_INDUCING // scales)
 
     @property
