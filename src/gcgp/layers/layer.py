@@ -30,6 +30,9 @@ from gcgp.weighting import Box, Polar, Radial, Weighting
 MAX_SAMPLED_SIGNALS = 500
 MAX_SAMPLED_PATCHES = 20_000
 """Signals and patches among which anchors are found."""
+MIN_SAMPLED_PATCHES = 2_000
+MAX_SAMPLED_NUMBERS = 10_000_000
+"""Numbers in these patches: of long ones, fewer are sampled."""
 KMEANS_ITERATIONS = 20
 MIN_NORM = 0.02
 """Directions of patches with a smaller norm, relative to the largest, are noise: anchors ignore them."""
@@ -260,9 +263,10 @@ def fit_layers(
 
 
 def _sample(layer: FittedLayer, signals: Signals, rng: np.random.Generator) -> Float[Tensor, "n dim"]:
-    """About `MAX_SAMPLED_PATCHES` random patches of the first `MAX_SAMPLED_SIGNALS` signals."""
+    """Random patches of the first `MAX_SAMPLED_SIGNALS` signals."""
     signals = signals[: min(len(signals), MAX_SAMPLED_SIGNALS)]
-    share = min(1.0, MAX_SAMPLED_PATCHES / len(signals.values))
+    count = min(MAX_SAMPLED_PATCHES, MAX_SAMPLED_NUMBERS // layer.convolution.dim(signals))
+    share = min(1.0, max(count, MIN_SAMPLED_PATCHES) / len(signals.values))
     parts = []
     for run in runs(layer.bytes_per_signal(signals), as_bytes(MAPPED_BYTES)):
         part = signals[run]
