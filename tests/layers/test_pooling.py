@@ -84,7 +84,7 @@ def test_flattened_features_are_those_of_all_vertices():
 
 
 def test_flattened_signals_need_the_same_vertices():
-    with pytest.raises(ValueError, match=r"signal 1 has 9 vertices .*, but signal 0 16"):
+    with pytest.raises(ValueError, match=r"signal 1 has 9 vertices .* instead of 16"):
         Layer(Box(3, inside=False), pool="flatten").fit([np.ones((4, 4)), np.ones((3, 3))])
 
 

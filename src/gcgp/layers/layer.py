@@ -23,7 +23,7 @@ from gcgp.domain import Domains, Signals, as_signals
 from gcgp.domain.base import chart_kind
 from gcgp.layers.averages import subsampled
 from gcgp.layers.fitted import LAYER_KERNELS, FittedLayer
-from gcgp.layers.pooling import POOLS
+from gcgp.layers.pooling import POOLS, check_flattened
 from gcgp.patches import Convolution
 from gcgp.weighting import Box, Polar, Radial, Weighting
 
@@ -277,14 +277,10 @@ def _sample(layer: FittedLayer, signals: Signals, rng: np.random.Generator) -> F
 
 def _flattened_vertices(signals: Signals, stride: int) -> int:
     """The number of vertices of each signal that are flattened."""
-    counts = subsampled(signals, stride)[0].vertex_counts
-    if (counts != counts[0]).any():
-        other = int(np.argmax(counts != counts[0]))
-        raise ValueError(
-            f"pool='flatten': signal {other} has {counts[other]} vertices (after strides), but signal 0 "
-            f"{counts[0]}; flattened signals need the same vertices"
-        )
-    return int(counts[0])
+    kept, _ = subsampled(signals, stride)
+    count = int(kept.vertex_counts[0])
+    check_flattened(kept, count)
+    return count
 
 
 def _median_distance(patches: Float[Tensor, "n dim"], rng: np.random.Generator) -> float:

@@ -41,10 +41,8 @@ def pooled_values(
     return values.new_zeros(len(signals), values.shape[1]).index_add(0, signal_of, weighted)
 
 
-def flattened(
-    values: Float[Tensor, "total_vertices channels"], signals: Signals, count: int
-) -> Float[Tensor, "signals flat_channels"]:
-    """The values of all vertices of each signal side by side; each must have `count` vertices."""
+def check_flattened(signals: Signals, count: int) -> None:
+    """Raise a ValueError that names the first signal with another number of vertices."""
     other = np.flatnonzero(signals.vertex_counts != count)
     if len(other):
         found = int(signals.vertex_counts[other[0]])
@@ -52,4 +50,11 @@ def flattened(
             f"pool='flatten': signal {other[0]} has {found} vertices (after strides) instead of {count}; "
             "flattened signals need the same vertices"
         )
+
+
+def flattened(
+    values: Float[Tensor, "total_vertices channels"], signals: Signals, count: int
+) -> Float[Tensor, "signals flat_channels"]:
+    """The values of all vertices of each signal side by side; each must have `count` vertices."""
+    check_flattened(signals, count)
     return values.reshape(len(signals), -1)
