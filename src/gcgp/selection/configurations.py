@@ -116,7 +116,7 @@ def _check_pooled(patch: Patch) -> None:
 
 
 def _is_wanted(option: Any) -> bool:
-    return not isinstance(option, str) and option is not False
+    return not isinstance(option, str) and bool(option)
 
 
 def alternatives(options: ModelOptions, signals: Signals) -> Choices:
