@@ -50,8 +50,9 @@ class GCGPClassifier(ClassifierMixin, ConvolutionalGP):
         search: How thoroughly weighting, chart, kernel, aggregation and the contents of patches are compared,
             where they are `"auto"`: `"fast"`, `"thorough"`, or None (not at all). The guide lists what is
             compared on which data.
-        layers: Unsupervised layers before the weighting: None, a list of `Layer`, or `"auto"`: `search`
-            compares hierarchical models with flat ones.
+        layers: Unsupervised layers before the weighting: None, a list of `Layer`, a list of lists (the model
+            is a sum of terms, each with its own layers; `[]`: none), or `"auto"`: `search` compares
+            hierarchical models with flat ones.
         descriptor: How values on vertices are computed if X is a list of meshes: a descriptor such as
             `WaveKernelSignature(scale="area")`, a list of descriptors, among which the leave-one-out
             likelihood decides, or `"auto"`: `search` compares all descriptors at both scales. With one mesh

@@ -40,6 +40,7 @@ LAYER_FIELDS: dict[str, checks.Check] = {
     "skip": checks.as_flag,
     "pool": as_pool,
     "flattened": partial(checks.as_integer, least=1, most=MAX_FLATTENED),
+    "normalized": checks.as_flag,
 }
 PATCH_FIELDS: dict[str, checks.Check] = {
     "chart": partial(checks.as_string, most=100),

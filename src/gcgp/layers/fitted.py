@@ -54,6 +54,8 @@ class FittedLayer:
     """How all vertices become one: `"mean"`, `"sum"`, or `"flatten"`, side by side; None: they do not."""
     flattened: int = 1
     """Vertices of each signal that are flattened."""
+    normalized: bool = False
+    """Whether the channels of each vertex of the result are divided by their norm."""
 
     @property
     def channels(self) -> int:
@@ -159,7 +161,10 @@ class FittedLayer:
         if self.skip:
             features = torch.cat([self._averaged(values, signals, average_chart), features], dim=1)
         if self.pool == "flatten":
-            return flattened(features, subsampled(signals, self.stride)[0], self.flattened)
+            features = flattened(features, subsampled(signals, self.stride)[0], self.flattened)
+        if self.normalized:
+            norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+            features = features / norms.clamp_min(torch.finfo(norms.dtype).tiny)
         return features
 
     def _averaged(

@@ -72,6 +72,9 @@ class Layer(  # type: ignore[call-arg]
         pool: How all vertices become one, so that what follows is a function of the whole signal instead of
             a sum over vertices: the `"mean"` or the `"sum"` of their features, by area on meshes, or
             `"flatten"`, features of all vertices side by side, for signals on one domain. None: not at all.
+        normalized: Whether the channels of each vertex of the result, or after pooling those of the whole
+            signal, are scaled to norm 1: what follows then compares directions, so that contrast or stroke
+            width count less.
         chart: How distances are measured; see the argument of the estimators.
         bin_counts: Whether the number of vertices in each bin is part of a patch.
         random_state: Seed of samples and of k-means.
@@ -96,6 +99,7 @@ class Layer(  # type: ignore[call-arg]
         stride: int = 1,
         skip: bool = False,
         pool: str | None = None,
+        normalized: bool = False,
         chart: str = "auto",
         bin_counts: bool = False,
         random_state: Any = 0,
@@ -109,6 +113,7 @@ class Layer(  # type: ignore[call-arg]
         self.stride = stride
         self.skip = skip
         self.pool = pool
+        self.normalized = normalized
         self.chart = chart
         self.bin_counts = bin_counts
         self.random_state = random_state
@@ -165,7 +170,7 @@ class Layer(  # type: ignore[call-arg]
     @property
     def patches_only(self) -> Layer:
         """The layer without what comes after the kernel: all such layers have the same anchors."""
-        return clone(self).set_params(average=0.0, stride=1, skip=False, pool=None)
+        return clone(self).set_params(average=0.0, stride=1, skip=False, pool=None, normalized=False)
 
     def fitted(self, signals: Signals, dtype: torch.dtype, similar: FittedLayer | None = None) -> FittedLayer:
         """The layer with anchors from patches of the first signals, or those of a similar layer."""
@@ -198,6 +203,7 @@ class Layer(  # type: ignore[call-arg]
             bool(self.skip),
             self.pool,
             _flattened_vertices(signals, self.stride) if self.pool == "flatten" else 1,
+            bool(self.normalized),
         )
         if similar is not None:
             anchors, lengthscale = similar.anchors, similar.lengthscale

@@ -11,9 +11,8 @@ from gpytorch.kernels import Kernel
 
 from gcgp.domain import Domains, Signals
 from gcgp.domain.base import chart_kind
-from gcgp.layers import Layer
 from gcgp.selection.layers import candidate_layers, head_weightings
-from gcgp.selection.options import ModelOptions, Patch
+from gcgp.selection.options import Chain, ModelOptions, Patch
 from gcgp.selection.weightings import candidate_weightings, resolve_weightings
 from gcgp.weighting import Weighting
 
@@ -38,7 +37,7 @@ class Configuration:
     scale_channels: bool
     kernel: str | Kernel
     aggregate: str
-    layers: tuple[tuple[Layer, ...], ...] = ()
+    layers: tuple[Chain, ...] = ()
     """Layers before each weighting; empty: none."""
 
     def describe(self) -> dict[str, str]:
@@ -81,9 +80,10 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
     chart = chart_kind(domains, options.chart)  # the same for all signals to predict
     weightings = tuple(resolve_weightings(options.weighting, domains, chart))
     if options.layers and _weighting_is_open(options):
-        weightings = head_weightings(domains, chart, options.search or "fast")[0]
+        weightings = tuple(_head_weighting(chain, domains, chart, options) for chain in options.layers)
     elif options.search is not None and _weighting_is_open(options) and domains.one_chart:
         weightings = candidate_weightings(domains, chart, options.search)[0]
+    weightings, chains = _matched(weightings, options.layers or ())
     kernel = options.kernel.kind
     if _is_auto(kernel):
         # Labels of vertices are often categorical: patches are then counts, and few of them are close.
@@ -98,11 +98,31 @@ def default_configuration(options: ModelOptions, signals: Signals) -> Configurat
         _resolved(patch.scale_channels, False),
         kernel,
         "mean" if options.aggregate.kind == "auto" else options.aggregate.kind,
-        (tuple(options.layers),) * len(weightings) if options.layers else (),
+        chains,
     )
     if is_pooled(configuration):
         _check_pooled(patch)
     return simplified(configuration)
+
+
+def _head_weighting(chain: Chain, domains: Domains, chart: str, options: ModelOptions) -> Weighting:
+    """The default weighting after these layers."""
+    search = options.search or "fast"
+    heads = head_weightings(domains, chart, search) if chain else candidate_weightings(domains, chart, search)
+    return heads[0][0]
+
+
+def _matched(
+    weightings: tuple[Weighting, ...], chains: tuple[Chain, ...]
+) -> tuple[tuple[Weighting, ...], tuple[Chain, ...]]:
+    """One weighting and one chain of layers per term; a single one serves all terms."""
+    if not chains or len(chains) == len(weightings):
+        return weightings, chains
+    if len(chains) == 1:
+        return weightings, chains * len(weightings)
+    if len(weightings) == 1:
+        return weightings * len(chains), chains
+    raise ValueError(f"layers: {len(chains)} lists of layers, but weighting has {len(weightings)} items")
 
 
 def _check_pooled(patch: Patch) -> None:
@@ -133,7 +153,7 @@ def alternatives(options: ModelOptions, signals: Signals) -> Choices:
         result["scale_channels"] = [{"scale_channels": flag} for flag in (False, True)]
     if options.aggregate.kind == "auto" and np.ptp(signals.vertex_counts) > 0:
         result["aggregate"] = [{"aggregate": kind} for kind in ("mean", "sum")]
-    if _weighting_is_open(options):
+    if _weighting_is_open(options) and _heads_differ(options.layers):
         result["weighting"] = _weighting_changes(options, domains, search)
     # On images an RBF kernel is rarely far from the best, and Matérn kernels take several times as long.
     if options.kernel.kind == "auto" and (search == "thorough" or not domains.one_chart):
@@ -148,7 +168,7 @@ def _weighting_changes(options: ModelOptions, domains: Domains, search: str) -> 
     kinds = domains.chart_kinds if options.chart == "auto" else (chart_kind(domains, options.chart),)
     if domains.costly_charts and search == "fast":
         kinds = kinds[:1]
-    chain = tuple(options.layers or ())
+    chain = options.layers[0] if options.layers else ()
     weightings = head_weightings if chain else candidate_weightings
     changes = [
         {
@@ -182,6 +202,11 @@ def _weighting_changes(options: ModelOptions, domains: Domains, search: str) -> 
                 }
             )
     return changes
+
+
+def _heads_differ(chains: tuple[Chain, ...] | None) -> bool:
+    """Whether weightings are compared: without layers, or after one chain of them that leaves vertices."""
+    return not chains or (len(chains) == 1 and not any(layer.pool for layer in chains[0]))
 
 
 def _spreads_differ(signals: Signals) -> bool:

@@ -40,11 +40,11 @@ def single_vertex(domains: Domains, chart: str) -> Weighting:
 def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredTerms]:
     """The hierarchical models that are compared with flat ones.
 
-    Images: 5 × 5 pixels, averaged over about 5 × 5, with stride 2; if all have one size, also functions of
-    the whole result. Domains with two-dimensional coordinates: polar bins, with and without a local average.
-    Others: neighborhoods of vertices as sharp patterns (a soft Weisfeiler–Lehman step), a sum of terms of up
-    to two such steps, and functions of the sum or mean of the patterns of two or three steps. A thorough
-    search adds larger patches, and two layers on images.
+    Images of one size: functions of the whole result of one layer, and of two. Images of several sizes:
+    5 × 5 pixels, averaged over about 5 × 5, with stride 2. Domains with two-dimensional coordinates: polar
+    bins, with and without a local average. Others: neighborhoods of vertices as sharp patterns (a soft
+    Weisfeiler–Lehman step), a sum of terms of up to two such steps, and functions of the sum or mean of the
+    patterns of two or three steps. On images, a thorough search adds more anchors, and sums over vertices.
     """
     single = single_vertex(domains, chart)
     if domains.one_chart and domains.offers("offset"):
@@ -80,15 +80,29 @@ def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredT
 
 
 def _image_layers(domains: Domains, search: str) -> list[tuple[Layer, ...]]:
-    one_size = len(domains) == 1
+    whole = len(domains) == 1
     if domains.extent() < SMALL_IMAGE:
-        pools = (None, "flatten") if one_size else (None,)
-        return [(Layer(Box(3, inside=False), n_anchors=64, average=1.0, pool=pool),) for pool in pools]
-    chains: list[tuple[Layer, ...]] = [(Layer(n_anchors=128, average=2.0, stride=2),)]
-    if one_size:
-        chains.append((Layer(n_anchors=128, average=2.0, stride=2, pool="flatten"),))
+        local = Layer(Box(3, inside=False), n_anchors=64, average=1.0)
+        side_by_side = Layer(Box(3, inside=False), n_anchors=64, average=1.0, pool="flatten", normalized=True)
+        return [(local,), *([(side_by_side,)] if whole else [])]
+    local = Layer(n_anchors=128, average=2.0, stride=2)
+    larger = Layer(Box(7, inside=False), n_anchors=128, average=2.0, stride=2)
+    if not whole:
+        return [(local,)] if search == "fast" else [(local,), (larger,)]
+    first = Layer(n_anchors=64, average=1.0, stride=2)
+    second = Layer(
+        Box(3, inside=False),
+        n_anchors=256,
+        lengthscale=0.5,
+        average=2.0,
+        stride=3,
+        skip=True,
+        pool="flatten",
+        normalized=True,
+    )
+    one = Layer(n_anchors=128, average=3.0, stride=4, pool="flatten", normalized=True)
+    chains: list[tuple[Layer, ...]] = [(one,), (first, second)]
     if search == "thorough":
-        chains.append((Layer(Box(7, inside=False), n_anchors=128, average=2.0, stride=2),))
-        first = Layer(n_anchors=64, average=1.0, stride=2)
-        chains.append((first, Layer(Box(3, inside=False), n_anchors=256, average=1.0)))
+        finer = Layer(n_anchors=256, lengthscale=0.4, average=3.0, stride=4, pool="flatten", normalized=True)
+        chains += [(finer,), (local,), (larger,)]
     return chains

@@ -25,6 +25,8 @@ from gcgp.kernel.convolutional import AGGREGATES
 from gcgp.layers import Layer
 from gcgp.selection.optimizer import OPTIMIZERS
 
+Chain = tuple[Layer, ...]
+"""The layers before the weighting of a term."""
 MIN_DEFAULT_INDUCING, MAX_DEFAULT_INDUCING = 750, 1_500
 """Inducing patches per scale: few and many training signals."""
 MAX_POOLED_INDUCING = 3_000
@@ -198,8 +200,8 @@ class ModelOptions:
     """Whether the number of inducing patches is a default."""
     descriptors: Sequence[SpectralDescriptor] | None = None
     """Candidate descriptors of meshes; None: the default ones."""
-    layers: Sequence[Layer] | None = ()
-    """Layers before the weighting; None: searched."""
+    layers: tuple[Chain, ...] | None = ()
+    """The layers of each term, or one chain for all; empty: no layers; None: searched."""
 
     @property
     def variance(self) -> float | None:
@@ -252,27 +254,42 @@ def resolve_aggregate(value: Any) -> Aggregate:
     return aggregate
 
 
-def resolve_layers(value: Any) -> tuple[Layer, ...] | None:
-    """The layers that an estimator's argument `layers` stands for; None if they are searched.
+def resolve_layers(value: Any) -> tuple[Chain, ...] | None:
+    """The layers of each term that an estimator's argument `layers` stands for; None if they are searched.
+
+    A list of layers is one chain, which all terms share; in a list of lists each term has its own.
 
     >>> resolve_layers(None), resolve_layers("auto")
     ((), None)
+    >>> resolve_layers([Layer(n_anchors=8)]), resolve_layers([[Layer(n_anchors=8)], []])
+    (((Layer(n_anchors=8),),), ((Layer(n_anchors=8),), ()))
     """
     if value is None:
         return ()
     if isinstance(value, str) and value == "auto":
         return None
-    layers = (
-        (value,) if isinstance(value, Layer) else tuple(value) if isinstance(value, Iterable) else (value,)
-    )
+    items = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not items:
+        return ()
+    if not any(isinstance(item, (list, tuple)) for item in items):
+        return (_checked_chain("layers", items),)
+    for term, item in enumerate(items):
+        if not isinstance(item, (list, tuple)):
+            raise ValueError(
+                f"layers[{term}]={item!r}: expected a list of the layers of a term, like the others"
+            )
+    return tuple(_checked_chain(f"layers[{term}]", item) for term, item in enumerate(items))
+
+
+def _checked_chain(name: str, layers: Sequence[Any]) -> Chain:
     for i, layer in enumerate(layers):
         if not isinstance(layer, Layer):
-            raise ValueError(f"layers[{i}]={layer!r}: expected a Layer; layers may be None, 'auto' or a list")
+            raise ValueError(f"{name}[{i}]={layer!r}: expected a Layer; layers may be None, 'auto' or a list")
         try:
             layer.validate()
         except ValueError as error:
-            raise ValueError(f"layers[{i}]: {error}") from error
-    return layers
+            raise ValueError(f"{name}[{i}]: {error}") from error
+    return tuple(layers)
 
 
 def resolve_patch(value: Any) -> Patch:

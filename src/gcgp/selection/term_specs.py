@@ -35,7 +35,9 @@ CANDIDATES_PER_INDUCING = 40
 """Fewer candidates suffice for few inducing patches."""
 MAX_TRIAL_PATCHES = 800
 """Per trial signal; fewer with kernels averaged over J rotations, so that trials take no longer."""
-MEDIAN_PAIRS = 4_000
+MIN_MEDIAN_PAIRS, MAX_MEDIAN_PAIRS = 500, 4_000
+MAX_MEDIAN_NUMBERS = 4_000_000
+"""Numbers in the rows whose distances are measured: of long rows, fewer pairs suffice."""
 LATTICE_COEFFICIENTS = (0.7548776662466927, 0.5698402909980532)
 ROUNDING_ULPS = 64
 """Units in the last place by which numbers may differ that would be equal without rounding."""
@@ -353,7 +355,9 @@ def lattice_vertices(signals: Signals, count: int) -> Int[Tensor, "chosen"]:
 def median_distance(rows: Float[Tensor, "rows dim"], rng: np.random.Generator) -> float:
     """Median distance between two rows that differ by more than rounding; 1 if none do."""
     order = rows_by_content(rows, rng)
-    a, b = (order[torch.from_numpy(rng.integers(len(rows), size=MEDIAN_PAIRS))] for _ in range(2))
+    affordable = MAX_MEDIAN_NUMBERS // max(rows.shape[1], 1)
+    pairs = min(max(affordable, MIN_MEDIAN_PAIRS), MAX_MEDIAN_PAIRS)
+    a, b = (order[torch.from_numpy(rng.integers(len(rows), size=pairs))] for _ in range(2))
     left, right = rows[a].double(), rows[b].double()
     distances = (left - right).norm(dim=1)
     # Magnitudes of the pair: one extreme row must not make all other distances look like rounding.
