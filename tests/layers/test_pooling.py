@@ -13,6 +13,7 @@ from gcgp import (
     GCGPRegressor,
     Layer,
     Patch,
+    Polar,
     Radial,
     SelectionWarning,
     Signals,
@@ -88,6 +89,54 @@ def test_flattened_signals_need_the_same_vertices():
         Layer(Box(3, inside=False), pool="flatten").fit([np.ones((4, 4)), np.ones((3, 3))])
 
 
+def superpixel_graphs(count=12):
+    """Graphs of 5 to 9 vertices with coordinates between 0 and 8."""
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(5, 10, count)
+    values = [rng.random((size, 2)) for size in sizes]
+    positions = [8 * rng.random((size, 2)) for size in sizes]
+    edges = [[[i, i + 1] for i in range(size - 1)] for size in sizes]
+    return Signals.from_graphs(values, edges, coordinates=positions)
+
+
+def test_grid_features_are_weighted_sums_around_cells():
+    signals = superpixel_graphs()
+    layer = Layer(Polar([1.0, 2.0], 4, 1.0), n_anchors=5, grid=3)
+    plain = layer.fitted(signals, torch.float64)(signals)
+    pooled = layer.set_params(pool="grid").fitted(signals, torch.float64)
+    result = pooled(signals)
+    positions = signals.domains.positions
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    assert pooled.channels == result.channels == 9 * 5
+    for n in range(len(signals)):
+        here = positions[signals.offsets[n] : signals.offsets[n + 1]]
+        expected = np.zeros((3, 3, 5))
+        for row in range(3):
+            for column in range(3):
+                center = low + (high - low) * (np.array([row, column]) + 0.5) / 3
+                for position, features in zip(here, plain[n].values, strict=True):
+                    distance = np.linalg.norm((position - center) / (0.75 * (high - low) / 3))
+                    expected[row, column] += features * np.exp(-0.5 * distance**2) * (distance <= 3)
+        np.testing.assert_allclose(result[n].values[0], expected.ravel(), atol=1e-10)
+
+
+def test_a_grid_needs_coordinates():
+    with pytest.raises(ValueError, match="pool='grid': needs domains with coordinates"):
+        Layer(Radial([0.0, 1.0], 0.5), pool="grid").fit(graphs())
+    layer = Layer(Radial([0.0, 1.0], 0.5), pool="grid", chart="path").fit(superpixel_graphs())
+    with pytest.raises(ValueError, match="vertices have 0 coordinates instead of 2"):
+        layer.transform(graphs())
+
+
+def test_a_saved_model_with_a_grid_predicts_the_same(tmp_path):
+    signals, labels = superpixel_graphs(24), np.arange(24) % 2
+    layer = Layer(Polar([1.0, 2.0], 4, 1.0), n_anchors=5, pool="grid", grid=3, normalized=True)
+    fitted = GCGPClassifier(layers=[layer], random_state=0).fit(signals, labels)
+    fitted.save(tmp_path / "model.gcgp")
+    loaded = gcgp.load(tmp_path / "model.gcgp")
+    assert np.array_equal(loaded.predict_proba(signals), fitted.predict_proba(signals))
+
+
 def test_layers_after_pooling_are_global():
     signals = graphs()
     chain = [pattern(skip=True, pool="sum"), Layer(Radial([0.0]), n_anchors=6, kernel="rbf")]
@@ -140,6 +189,7 @@ def pools(domains):
 
 def test_candidates_are_pooled_where_that_is_possible():
     assert pools(graphs().domains) == {None, "mean", "sum"}
+    assert pools(superpixel_graphs().domains) == {"grid"}
     assert pools(Signals.from_images(np.zeros((3, 20, 20))).domains) == {None, "flatten"}
     assert pools(Signals.from_images([np.zeros((20, 20)), np.zeros((21, 20))]).domains) == {None}
 

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from gcgp import GeometryVectors, articulated_bodies
+from gcgp import Box, GeometryVectors, Layer, Signals, articulated_bodies
+from gcgp.layers import fit_layers
+from gcgp.layers.convolution import layered
 from gcgp.patches import Convolution
-from gcgp.selection.term_specs import TermSpec, median_distance
+from gcgp.selection.term_specs import TermSpec, isometric_coordinates, median_distance
 from gcgp.weighting import Radial
 
 
@@ -36,3 +38,28 @@ def test_rounding_errors_are_not_distances_between_patches(dtype):
     assert median_distance(rows, rng) == 1.0
     rows[::2] += 0.5
     assert median_distance(rows, rng) == pytest.approx(0.5 * 3**0.5, rel=1e-4)
+
+
+def test_compact_trial_patches_have_the_same_distances_and_scores():
+    images = np.random.default_rng(0).random((30, 12, 12))
+    signals = Signals.from_images(images)
+    chain = fit_layers([Layer(Box(3, inside=False), n_anchors=16, pool="flatten")], signals, torch.float64)
+    convolution = layered(Convolution(Box(1), dtype=torch.float64), chain)
+    options = (signals, 10, "rbf", "mean", None, False, None, 50, 10**8)
+    full, compact = (
+        TermSpec.build(convolution, *options, np.random.default_rng(0), compact=flag)
+        for flag in (False, True)
+    )
+    assert not full.compact
+    assert compact.compact
+    assert full.trial.values.shape == (30, 144 * 16)
+    assert compact.trial.values.shape == (30, 29)  # n points span n − 1 dimensions
+    torch.testing.assert_close(torch.pdist(compact.trial.values), torch.pdist(full.trial.values))
+    assert compact.medians == pytest.approx(full.medians)
+
+
+@pytest.mark.parametrize("rows", [torch.ones(4, 9), torch.eye(1, 9)])
+def test_equal_points_have_coordinates(rows):
+    coordinates = isometric_coordinates(rows)
+    assert coordinates.shape == (len(rows), 1)
+    assert coordinates.abs().max() < 1e-6

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gcgp.domain import Signals
 from gcgp.inference.context import FitContext, Progress
 from gcgp.inference.method import InferenceProblem, InferenceResult
 from gcgp.inference.training_set import TrainingSet
@@ -115,6 +116,7 @@ def fit_model(
             trial.n_inducing,
             learning_context,
         )
+        candidate = _with_all_columns(candidate, trial.data.signals, context)
         candidate, learned_inducing = learn_model(candidate, config)
 
     problem = _inference_problem(
@@ -142,7 +144,7 @@ def _inference_problem(
         sample = data.gathered(order[:used]).signals
         specs = [
             spec.with_convolution(spec.convolution, sample, context.memory, rng)
-            if spec.convolution.pooled and len(spec.trial) < used
+            if spec.compact or (spec.convolution.pooled and len(spec.trial) < used)
             else spec
             for spec in specs
         ]
@@ -158,8 +160,8 @@ def _inference_problem(
     names: tuple[str, ...] = () if options.learn is None else options.learn.names(closed_form.parameter)
     if options.method.learns_jointly:
         names = names or (*LEARNED_BY_DEFAULT, closed_form.parameter, "position", "inducing")
-        trial_inducing = candidate.inducing or trial.inducing(specs, lengthscales, rng)
-        selected = trial.score(specs, lengthscales, trial_inducing, candidate.start).selected
+        trial_inducing = candidate.inducing or trial.inducing(candidate.specs, lengthscales, rng)
+        selected = trial.score(candidate.specs, lengthscales, trial_inducing, candidate.start).selected
     # Signals that gave no inducing patches: some of the trial signals, and those beyond them.
     fresh = np.concatenate([trial_rows[: specs[0].scored], order[used:]])
     return InferenceProblem(
@@ -178,11 +180,24 @@ def _inference_problem(
     )
 
 
+def _with_all_columns(candidate: Candidate, trial: Signals, context: FitContext) -> Candidate:
+    """The candidate with all columns of its patches, for gradients: no coordinates in fewer dimensions."""
+    if not any(spec.compact for spec in candidate.specs):
+        return candidate
+    specs = [
+        spec.with_convolution(spec.convolution, trial, context.memory, context.rng) if spec.compact else spec
+        for spec in candidate.specs
+    ]
+    return replace(candidate, specs=specs, inducing=None)
+
+
 def _pooled_sample(
     data: TrainingSet, specs: Sequence[TermSpec], n_inducing: int, trial: int, context: FitContext
 ) -> int:
     """How many signals give inducing patches where each has only one patch, as the memory limit allows."""
-    size = max(spec.trial.values.shape[1] for spec in specs if spec.convolution.pooled)
+    size = max(
+        spec.convolution.columns(data.signals)["bins"].stop for spec in specs if spec.convolution.pooled
+    )
     affordable = int(context.memory / (4 * size * context.dtype.itemsize))
     return max(trial, min(data.count, POOLED_SIGNALS_PER_INDUCING * n_inducing, affordable))
 

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from gcgp.domain import Domains
 from gcgp.io import checks
-from gcgp.io.tensors import checked_tensor, module_state, take_prefix, with_prefix
+from gcgp.io.tensors import check_all_used, checked_tensor, module_state, take_prefix, with_prefix
 from gcgp.io.weightings import describe_weighting, rebuild_weighting
 from gcgp.layers import FittedLayer
 from gcgp.layers.fitted import LAYER_KERNELS
-from gcgp.layers.pooling import POOLS
+from gcgp.layers.pooling import POOLS, Grid
 from gcgp.patches import Convolution
 
 MAX_STRIDE = 10_000
@@ -59,7 +59,8 @@ def describe_layer(layer: FittedLayer) -> tuple[dict[str, Any], dict[str, Tensor
         "weighting": describe_weighting(convolution.weighting),
     }
     state = with_prefix("weighting.", module_state(convolution.weighting))
-    return description, {"anchors": layer.anchors, **state}
+    grid = {} if layer.grid is None else {"centers": layer.grid.centers, "widths": layer.grid.widths}
+    return description, {"anchors": layer.anchors, **with_prefix("grid.", grid), **state}
 
 
 def rebuild_layer(
@@ -99,10 +100,12 @@ def rebuild_layer(
     norms = anchors.double().norm(dim=1)
     if fields["kernel"] == "homogeneous" and not ((norms - 1).abs() <= NORM_TOLERANCE).all():
         raise ValueError(f"{where}.anchors: the norms of anchors of a homogeneous kernel must be 1")
+    grid = _rebuild_grid(f"{where}.grid", tensors) if fields["pool"] == "grid" else None
+    check_all_used(where, tensors)
     convolution = Convolution(weighting, **patch, dtype=dtype)
     fields["lengthscale"] = torch.tensor(fields["lengthscale"], dtype=torch.float64)
     # In memory of its own, aligned as when it was fitted: sums are then in the same order.
-    layer = FittedLayer(convolution, anchors=anchors.clone(), **fields)
+    layer = FittedLayer(convolution, anchors=anchors.clone(), grid=grid, **fields)
     try:
         finite = bool(torch.isfinite(layer.root).all())
     except RuntimeError:  # torch.linalg.LinAlgError
@@ -110,3 +113,13 @@ def rebuild_layer(
     if not finite:
         raise ValueError(f"{where}.anchors: the kernel between them has no Cholesky factor")
     return layer
+
+
+def _rebuild_grid(where: str, tensors: dict[str, Tensor]) -> Grid:
+    parts = take_prefix(tensors, "grid.")
+    widths = checked_tensor(f"{where}.widths", parts.pop("widths", None), (None,), torch.float64)
+    shape = (None, len(widths))
+    centers = checked_tensor(f"{where}.centers", parts.pop("centers", None), shape, torch.float64)
+    if not (widths > 0).all():
+        raise ValueError(f"{where}.widths: must be positive")
+    return Grid(centers.clone(), widths.clone())

@@ -19,6 +19,10 @@ from gcgp.kernel.rotation_average import RotationAverage
 KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52")
 MAX_SCALED_COORDINATE = {torch.float32: 1e17, torch.float64: 1e150}
 """Limit of coordinates in lengthscales, so that sums of their squares are finite."""
+MAX_DIFFERENCE_COLUMNS = 256
+"""Distances of longer rows in float64 are computed by a matrix product, which is many times faster."""
+ROUNDING_OF_DISTANCES = 1e-13
+"""Squared distances below this multiple of the largest squared norm are rounding errors of a product."""
 
 
 def base_kernel(name: str, columns: dict[str, slice]) -> Kernel:
@@ -215,9 +219,22 @@ def _function_of_distance(kernel: Kernel, x: Tensor, y: Tensor, exact: bool) -> 
         return _function_of_distance(kernel.base_kernel, x, y, exact) * kernel.outputscale
     lengthscale = form.lengthscale.to(x.dtype)
     x, y = x / lengthscale, y / lengthscale
-    if form.kink or exact:  # slower, but exactly 0 between equal rows
-        return form(torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square())
-    return form(squared_distances(x, y))
+    if not (form.kink or exact):
+        return form(squared_distances(x, y))
+    if x.dtype == torch.float64 and x.shape[-1] > MAX_DIFFERENCE_COLUMNS:
+        return form(_distinct_distances(x, y))
+    # Slower, but exactly 0 between equal rows.
+    return form(torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square())
+
+
+def _distinct_distances(
+    x: Float[Tensor, "*batch a dim"], y: Float[Tensor, "*batch b dim"]
+) -> Float[Tensor, "*batch a b"]:
+    """`squared_distances` of long rows, exactly 0 where they are as small as rounding errors."""
+    distances = squared_distances(x, y)
+    center = y.mean(dim=-2, keepdim=True).detach()
+    largest = (x.detach() - center).square().sum(dim=-1).amax() if x.numel() else 0.0
+    return torch.where(distances > ROUNDING_OF_DISTANCES * largest, distances, 0.0)
 
 
 def limited(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

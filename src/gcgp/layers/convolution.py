@@ -78,7 +78,7 @@ class LayeredConvolution(Convolution):
     @property
     def fixed_vertices(self) -> bool:
         """See `Convolution`."""
-        return super().fixed_vertices or any(layer.pool == "flatten" for layer in self.layers)
+        return super().fixed_vertices or any(layer.pool in ("flatten", "grid") for layer in self.layers)
 
     def make_chart(self, signals: Signals, vertices: Int[np.ndarray, "chosen"] | None = None) -> Any:
         """The charts of all layers, and that of the convolution of their result."""

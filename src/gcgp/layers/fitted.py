@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gcgp.domain import Chart, Signals, Stencil
 from gcgp.layers.averages import average_reach, local_averages, subsampled
-from gcgp.layers.pooling import flattened, pooled_outline, pooled_values
+from gcgp.layers.pooling import Grid, flattened, pooled_outline, pooled_values
 from gcgp.patches import Convolution
 
 LayerCharts = tuple[Chart | Stencil | None, Chart | Stencil | None]
@@ -51,16 +51,19 @@ class FittedLayer:
     skip: bool = False
     """Whether the channels of the result begin with those of the input, averaged and pooled likewise."""
     pool: str | None = None
-    """How all vertices become one: `"mean"`, `"sum"`, or `"flatten"`, side by side; None: they do not."""
+    """How all vertices become one: `"mean"`, `"sum"`, `"flatten"` or `"grid"`; None: they do not."""
     flattened: int = 1
     """Vertices of each signal that are flattened."""
+    grid: Grid | None = None
+    """The cells of `pool="grid"`."""
     normalized: bool = False
     """Whether the channels of each vertex of the result are divided by their norm."""
 
     @property
     def channels(self) -> int:
-        """Channels of the result: those of a vertex, for each vertex that is flattened."""
-        return self.flattened * self.vertex_channels
+        """Channels of the result: those of a vertex, for each vertex that is flattened or each cell."""
+        cells = self.flattened if self.grid is None else len(self.grid.centers)
+        return cells * self.vertex_channels
 
     @property
     def vertex_channels(self) -> int:
@@ -113,7 +116,8 @@ class FittedLayer:
         features = counts * self.vertex_channels * self.convolution.dtype.itemsize * FEATURE_COPIES
         if self.rotations is not None:
             features *= len(self.rotations)
-        return self.convolution.bytes_per_signal(signals) + features
+        pooled = 0 if self.pool is None else self.channels * self.convolution.dtype.itemsize * FEATURE_COPIES
+        return self.convolution.bytes_per_signal(signals) + features + pooled
 
     @property
     def rotations(self) -> Tensor | None:
@@ -162,6 +166,8 @@ class FittedLayer:
             features = torch.cat([self._averaged(values, signals, average_chart), features], dim=1)
         if self.pool == "flatten":
             features = flattened(features, subsampled(signals, self.stride)[0], self.flattened)
+        if self.grid is not None:
+            features = self.grid.sums(features, subsampled(signals, self.stride)[0])
         if self.normalized:
             norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
             features = features / norms.clamp_min(torch.finfo(norms.dtype).tiny)
@@ -176,7 +182,7 @@ class FittedLayer:
         """The values after local averages, stride, and a mean or sum over all vertices."""
         kind = self.convolution.chart
         averaged = local_averages(values, signals, self.average, self.stride, chart, kind)
-        if self.pool in (None, "flatten"):
+        if self.pool not in ("mean", "sum"):
             return averaged
         return pooled_values(averaged, subsampled(signals, self.stride)[0], mean=self.pool == "mean")
 

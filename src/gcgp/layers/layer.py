@@ -23,7 +23,7 @@ from gcgp.domain import Domains, Signals, as_signals
 from gcgp.domain.base import chart_kind
 from gcgp.layers.averages import subsampled
 from gcgp.layers.fitted import LAYER_KERNELS, FittedLayer
-from gcgp.layers.pooling import POOLS, check_flattened
+from gcgp.layers.pooling import POOLS, Grid, check_flattened
 from gcgp.patches import Convolution
 from gcgp.weighting import Box, Polar, Radial, Weighting
 
@@ -71,7 +71,10 @@ class Layer(  # type: ignore[call-arg]
             channels of a model then come from neighborhoods of several sizes.
         pool: How all vertices become one, so that what follows is a function of the whole signal instead of
             a sum over vertices: the `"mean"` or the `"sum"` of their features, by area on meshes, or
-            `"flatten"`, features of all vertices side by side, for signals on one domain. None: not at all.
+            `"flatten"`, features of all vertices side by side, for signals on one domain, or `"grid"`, the
+            sums of the features around the cells of a grid over the coordinates of the vertices, side by
+            side, which suits graphs with coordinates. None: not at all.
+        grid: With `pool="grid"`, the number of cells in each direction.
         normalized: Whether the channels of each vertex of the result, or after pooling those of the whole
             signal, are scaled to norm 1: what follows then compares directions, so that contrast or stroke
             width count less.
@@ -99,6 +102,7 @@ class Layer(  # type: ignore[call-arg]
         stride: int = 1,
         skip: bool = False,
         pool: str | None = None,
+        grid: int = 7,
         normalized: bool = False,
         chart: str = "auto",
         bin_counts: bool = False,
@@ -113,6 +117,7 @@ class Layer(  # type: ignore[call-arg]
         self.stride = stride
         self.skip = skip
         self.pool = pool
+        self.grid = grid
         self.normalized = normalized
         self.chart = chart
         self.bin_counts = bin_counts
@@ -136,6 +141,7 @@ class Layer(  # type: ignore[call-arg]
         check_integer("stride", self.stride)
         if self.pool is not None:
             check_choice("pool", self.pool, POOLS)
+        check_integer("grid", self.grid)
         automatic = isinstance(self.weighting, str) and self.weighting == "auto"
         if not automatic and not isinstance(self.weighting, Weighting):
             raise ValueError(f"weighting={self.weighting!r}: expected 'auto' or a Weighting")
@@ -170,7 +176,7 @@ class Layer(  # type: ignore[call-arg]
     @property
     def patches_only(self) -> Layer:
         """The layer without what comes after the kernel: all such layers have the same anchors."""
-        return clone(self).set_params(average=0.0, stride=1, skip=False, pool=None, normalized=False)
+        return clone(self).set_params(average=0.0, stride=1, skip=False, pool=None, grid=1, normalized=False)
 
     def fitted(self, signals: Signals, dtype: torch.dtype, similar: FittedLayer | None = None) -> FittedLayer:
         """The layer with anchors from patches of the first signals, or those of a similar layer."""
@@ -203,6 +209,9 @@ class Layer(  # type: ignore[call-arg]
             bool(self.skip),
             self.pool,
             _flattened_vertices(signals, self.stride) if self.pool == "flatten" else 1,
+            Grid.over(subsampled(signals, self.stride)[0].domains, self.grid)
+            if self.pool == "grid"
+            else None,
             bool(self.normalized),
         )
         if similar is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gcgp.domain import Domains
 from gcgp.layers import Layer
 from gcgp.selection.weightings import DEFAULT_ANGLES, candidate_weightings, spacing
@@ -42,21 +44,16 @@ def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredT
 
     Images of one size: functions of the whole result of one layer, and of two. Images of several sizes:
     5 × 5 pixels, averaged over about 5 × 5, with stride 2. Domains with two-dimensional coordinates: polar
-    bins, with and without a local average. Others: neighborhoods of vertices as sharp patterns (a soft
-    Weisfeiler–Lehman step), a sum of terms of up to two such steps, and functions of the sum or mean of the
-    patterns of two or three steps. On images, a thorough search adds more anchors, and sums over vertices.
+    bins, then a function of the sums in the cells of a grid. Others: neighborhoods of vertices as sharp
+    patterns (a soft Weisfeiler–Lehman step), a sum of terms of up to two such steps, and functions of the sum
+    or mean of the patterns of two or three steps. A thorough search adds more anchors or angles, and sums
+    over vertices.
     """
     single = single_vertex(domains, chart)
     if domains.one_chart and domains.offers("offset"):
         return [((single, chain),) for chain in _image_layers(domains, search)]
     if domains.position_dimensions == 2 and chart == "euclidean":
-        radii = [PATCH_SCALE * radius for radius in domains.default_radii(3)[0]]
-        bins = Polar(radii, DEFAULT_ANGLES, (radii[1] - radii[0]) / 2)
-        widths = (0.0, domains.spacing()) if search == "fast" else (0.0, domains.spacing(), radii[-1] / 2)
-        return [
-            ((single, (Layer(bins, n_anchors=256, lengthscale=0.5, average=average, chart=chart),)),)
-            for average in widths
-        ]
+        return [((single, (layer,)),) for layer in _planar_layers(domains, chart, search)]
     distance = spacing(domains, chart)
 
     def pattern(n_anchors: int = 256, *, skip: bool = False, pool: str | None = None) -> Layer:
@@ -77,6 +74,24 @@ def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredT
         for depth, pool in ((2, "sum"), (3, "sum"), (2, "mean"))
     ]
     return [((near, (pattern(),)),), steps, *whole]
+
+
+def _planar_layers(domains: Domains, chart: str, search: str) -> list[Layer]:
+    radii = [PATCH_SCALE * radius for radius in domains.default_radii(3)[0]]
+    width = (radii[1] - radii[0]) / 2
+
+    def polar(n_anchors: int, lengthscale: float, angles: int = DEFAULT_ANGLES, **options: Any) -> Layer:
+        bins = Polar(radii, angles, width)
+        return Layer(bins, n_anchors=n_anchors, lengthscale=lengthscale, chart=chart, **options)
+
+    layers = [polar(512, 0.4, pool="grid", normalized=True)]
+    if search == "thorough":
+        layers += [
+            polar(512, 0.4, 3 * DEFAULT_ANGLES // 2, pool="grid", normalized=True),
+            polar(256, 0.5),
+            polar(256, 0.5, average=domains.spacing()),
+        ]
+    return layers
 
 
 def _image_layers(domains: Domains, search: str) -> list[tuple[Layer, ...]]:

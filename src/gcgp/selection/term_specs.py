@@ -38,6 +38,8 @@ MAX_TRIAL_PATCHES = 800
 MIN_MEDIAN_PAIRS, MAX_MEDIAN_PAIRS = 500, 4_000
 MAX_MEDIAN_NUMBERS = 4_000_000
 """Numbers in the rows whose distances are measured: of long rows, fewer pairs suffice."""
+COLUMNS_PER_PRODUCT = 4_096
+"""Columns that are converted to float64 at a time."""
 LATTICE_COEFFICIENTS = (0.7548776662466927, 0.5698402909980532)
 ROUNDING_ULPS = 64
 """Units in the last place by which numbers may differ that would be equal without rounding."""
@@ -68,6 +70,8 @@ class TermSpec:
     """Standard deviation of each channel, if lengthscales are proportional to it."""
     patch_limit: int = MAX_TRIAL_PATCHES
     """Patches per trial signal."""
+    compact: bool = False
+    """Whether the trial patches are coordinates in fewer dimensions, with the same distances."""
 
     @classmethod
     def build(
@@ -84,8 +88,13 @@ class TermSpec:
         memory: int,
         rng: np.random.Generator,
         progress: Callable[[int], None] = lambda count: None,
+        *,
+        compact: bool = False,
     ) -> TermSpec:
-        """Compute the patches of the trial signals and measure their spread."""
+        """Compute the patches of the trial signals and measure their spread.
+
+        `compact`: if there are fewer patches than columns, compare models by coordinates in fewer dimensions.
+        """
         columns = convolution.columns(trial)
         if isinstance(kernel, Kernel):
             check_columns(kernel, max(part.stop for part in columns.values()))
@@ -123,6 +132,13 @@ class TermSpec:
             name: median_distance(patches.values[:, part] / units.get(name, 1.0), rng)
             for name, part in columns.items()
         }
+        isometric = isinstance(kernel, str) and channel_units is None and not rotation_average
+        compact = (
+            compact and isometric and set(columns) == {"bins"} and len(patches.values) < columns["bins"].stop
+        )
+        if compact:
+            patches = replace(patches, values=isometric_coordinates(patches.values))
+            columns = {"bins": slice(0, patches.values.shape[1])}
         return cls(
             convolution,
             columns,
@@ -135,6 +151,7 @@ class TermSpec:
             rotation_average,
             channel_units,
             patch_limit,
+            compact,
         )
 
     def with_convolution(
@@ -299,6 +316,7 @@ def build_term_specs(
                 context.memory,
                 context.rng,
                 context.progress.update,
+                compact=pooled,
             )
         )
     return specs
@@ -335,6 +353,25 @@ def _column_units(
     if units is None:
         return 1.0
     return units.repeat_interleave((bins.stop - bins.start) // len(units)).to(values)
+
+
+def isometric_coordinates(rows: Float[Tensor, "n dim"]) -> Float[Tensor, "n rank"]:
+    """Coordinates of n points in at most n dimensions, with the same distances between them.
+
+    >>> x = torch.eye(3, 50)
+    >>> bool(torch.allclose(torch.pdist(isometric_coordinates(x)), torch.pdist(x)))
+    True
+    """
+    center = rows.mean(dim=0, dtype=torch.float64)
+    gram = torch.zeros(len(rows), len(rows), dtype=torch.float64)
+    for columns in range(0, rows.shape[1], COLUMNS_PER_PRODUCT):
+        part = slice(columns, columns + COLUMNS_PER_PRODUCT)
+        centered = rows[:, part].double() - center[part]
+        gram.addmm_(centered, centered.T)
+    squares, directions = torch.linalg.eigh(gram)
+    rounding = len(rows) * torch.finfo(gram.dtype).eps * squares[-1]
+    first = min(int((squares <= rounding).sum()), len(rows) - 1)
+    return (directions[:, first:] * squares[first:].clamp_min(0.0).sqrt()).to(rows.dtype)
 
 
 def lattice_vertices(signals: Signals, count: int) -> Int[Tensor, "chosen"]:
