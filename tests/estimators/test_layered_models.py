@@ -185,7 +185,7 @@ def test_superpixels_get_polar_layers():
     values = rng.random((30, 20, 1)) + labels[:, None, None]
     graphs = Signals.from_graphs(values, [[[0, 1]]] * 30, coordinates=rng.uniform(0, 10, (30, 20, 2)))
     table = GCGPClassifier(layers="auto", n_inducing=10).fit(graphs, labels).search_.to_pandas()
-    assert table["layers"].str.contains("Polar", na=False).sum() >= 2
+    assert table["layers"].str.contains("Polar", na=False).any()
 
 
 @pytest.mark.parametrize("pool", [None, "mean"])

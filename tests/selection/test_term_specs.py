@@ -8,7 +8,7 @@ from gcgp import Box, GeometryVectors, Layer, Signals, articulated_bodies
 from gcgp.layers import fit_layers
 from gcgp.layers.convolution import layered
 from gcgp.patches import Convolution
-from gcgp.selection.term_specs import TermSpec, isometric_coordinates, median_distance
+from gcgp.selection.term_specs import TermSpec
 from gcgp.weighting import Radial
 
 
@@ -28,18 +28,6 @@ def test_sampled_trial_patches_represent_all_patches(aggregate):
     torch.testing.assert_close(trial.multiplicity, expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rounding_errors_are_not_distances_between_patches(dtype):
-    """Otherwise equal bin counts of all vertices of a ring would get a lengthscale of rounding errors."""
-    rng = np.random.default_rng(0)
-    rows = torch.full((100, 3), 7.3, dtype=dtype)
-    rows *= 1 + torch.finfo(dtype).eps * torch.from_numpy(rng.integers(-2, 3, (100, 3))).to(dtype)
-    assert (rows != rows[0]).any()
-    assert median_distance(rows, rng) == 1.0
-    rows[::2] += 0.5
-    assert median_distance(rows, rng) == pytest.approx(0.5 * 3**0.5, rel=1e-4)
-
-
 def test_compact_trial_patches_have_the_same_distances_and_scores():
     images = np.random.default_rng(0).random((30, 12, 12))
     signals = Signals.from_images(images)
@@ -56,10 +44,3 @@ def test_compact_trial_patches_have_the_same_distances_and_scores():
     assert compact.trial.values.shape == (30, 29)  # n points span n − 1 dimensions
     torch.testing.assert_close(torch.pdist(compact.trial.values), torch.pdist(full.trial.values))
     assert compact.medians == pytest.approx(full.medians)
-
-
-@pytest.mark.parametrize("rows", [torch.ones(4, 9), torch.eye(1, 9)])
-def test_equal_points_have_coordinates(rows):
-    coordinates = isometric_coordinates(rows)
-    assert coordinates.shape == (len(rows), 1)
-    assert coordinates.abs().max() < 1e-6

@@ -31,7 +31,7 @@ class Grid:
         """A grid with this number of cells in each direction in which the coordinates differ.
 
         >>> from gcgp.domain import Grids
-        >>> Grid.over(Grids([[1, 5]]), 2).centers.tolist()
+        >>> Grid.over(Grids(np.array([[1, 5]])), 2).centers.tolist()
         [[1.0, 0.0], [3.0, 0.0]]
         """
         positions = domains.positions

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from gcgp.domain import Signals
-from gcgp.selection.term_specs import ROUNDING_ULPS, TermSpec
+from gcgp.selection.distances import ROUNDING_ULPS
+from gcgp.selection.term_specs import TermSpec
 
 USER_STACK_LEVEL = 5
 """Frames from the warning up to the call of `fit`."""
