@@ -188,14 +188,14 @@ def test_superpixels_get_polar_layers():
     assert table["layers"].str.contains("Polar", na=False).any()
 
 
-@pytest.mark.parametrize("pool", [None, "mean"])
-def test_meshes_with_layers(pool):
+@pytest.mark.parametrize(("pool", "stride"), [(None, 1), ("mean", 1), (None, 2)])
+def test_meshes_with_layers(pool, stride):
     """Values of one class are larger; a turned mesh is the same."""
     bodies = articulated_bodies(2, 4, vertices=200, random_state=0)
     labels = np.arange(8) % 2
     values = [(1 + label) * mesh.vertices[:, 2] for mesh, label in zip(bodies.meshes, labels, strict=True)]
     signals = Signals.on_meshes(values, bodies.meshes)
-    layer = Layer(GeodesicPolar([0.1, 0.3], 4, 0.1), n_anchors=8, average=0.2, pool=pool)
+    layer = Layer(GeodesicPolar([0.1, 0.3], 4, 0.1), n_anchors=8, average=0.2, pool=pool, stride=stride)
     train = bodies.poses < 3
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)

@@ -154,9 +154,21 @@ def test_invalid_arguments(arguments, message):
         GCGPClassifier(layers=[Layer(**arguments)]).fit(images, [0, 1, 0, 1])
 
 
-def test_strides_need_rows_of_vertices():
-    with pytest.raises(ValueError, match=r"layers\[0\]: stride=2: graphs have no rows"):
-        GCGPClassifier(layers=[Layer(stride=2)]).fit(ragged_graphs(), np.arange(12) % 2)
+@pytest.mark.parametrize("average", [0.0, 0.8])
+def test_strides_on_graphs_leave_features_of_vertices_that_are_apart(average):
+    signals = ragged_graphs()
+    options = {"n_anchors": 7, "average": average, "skip": True}
+    plain = Layer(Radial([0.0, 1.0]), **options).fitted(signals, torch.float64)(signals)
+    layer = Layer(Radial([0.0, 1.0]), **options, stride=2).fitted(signals, torch.float64)
+    coarse, kept = layer.coarse(signals)
+    result = layer(signals)
+    np.testing.assert_allclose(result.values, plain.values[kept], atol=1e-12)
+    assert result.vertex_counts.tolist() == coarse.vertex_counts.tolist()
+    for size, count in zip(signals.vertex_counts, result.vertex_counts, strict=True):
+        assert size / 3 <= count <= (size + 1) / 2  # of a path
+
+
+def test_unsuitable_layers_are_value_errors():
     with pytest.raises(ValueError, match=r"layers\[0\]='box': expected a Layer"):
         GCGPClassifier(layers=["box"]).fit(ragged_graphs(), np.arange(12) % 2)
     with pytest.raises(ValueError, match=r"stride=9: an image of shape \[4, 4\] is too small"):

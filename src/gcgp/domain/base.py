@@ -6,12 +6,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from gcgp._numerics.segments import offsets_from_counts
+
+if TYPE_CHECKING:
+    from gcgp.domain.subsets import Subset
 
 Rows: TypeAlias = Int[np.ndarray, "chosen"] | None
 VertexValues: TypeAlias = Float[np.ndarray, "total_vertices"]
@@ -60,8 +64,6 @@ class Domains(ABC):
     """All subclasses by name."""
     coordinate_pattern: ClassVar[str] = "rho"
     """Regular expression that matches the names of all coordinates that `chart` offers."""
-    oriented: ClassVar[bool] = True
-    """Whether a direction means the same at all vertices. If not, kernels average over rotations."""
     one_chart: ClassVar[bool] = False
     """Whether one chart serves all domains and vertices."""
     costly_charts: ClassVar[bool] = False
@@ -75,6 +77,11 @@ class Domains(ABC):
     def chart_kinds(self) -> tuple[str, ...]:
         """How ρ can be measured; `"auto"` stands for the first."""
         return ("path",)
+
+    @property
+    def oriented(self) -> bool:
+        """Whether a direction means the same at all vertices. If not, kernels average over rotations."""
+        return True
 
     @property
     @abstractmethod
@@ -147,9 +154,25 @@ class Domains(ABC):
         radii = np.linspace(min(spacing, outer / 7), outer, count or 4)
         return radii.tolist(), 0.75 * float(radii[-1] - radii[0]) / max(1, len(radii) - 1) or outer / 2
 
-    def subsampled(self, stride: int) -> tuple[Domains, list[Int[np.ndarray, "_"]]]:
-        """Domains with every `stride`-th vertex in each direction, and the vertices of each that are kept."""
-        raise ValueError(f"stride={stride!r}: {type(self).__name__.lower()} have no rows of vertices; use 1")
+    def subsampled(
+        self, stride: int, spacing: float = 1.0, kind: str = "auto"
+    ) -> tuple[Domains, list[Int[np.ndarray, "_"]]]:
+        """Coarse domains, and the vertices of each that are kept: at least `stride · spacing` apart.
+
+        Distances are those of charts of this kind.
+        """
+        from gcgp.domain.subsets import Subset
+
+        distance = stride * spacing
+        if (distance, kind) not in self._subsets:
+            self._subsets[distance, kind] = Subset.spread(self, distance, kind)
+        coarse = self._subsets[distance, kind]
+        return coarse, coarse.kept_of_each
+
+    @cached_property
+    def _subsets(self) -> dict[tuple[float, str], Subset]:
+        """Coarse domains by distance and chart kind: each layer needs them several times."""
+        return {}
 
     def edge_pairs(self) -> Int[np.ndarray, "edges 2"] | None:
         """Flat vertex indices of the ends of each edge, or None if the domains have no edges to draw."""

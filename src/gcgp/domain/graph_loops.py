@@ -149,3 +149,22 @@ def pair_angles(offsets):  # type: ignore[no-untyped-def]
         x, y = offsets[pair, 0], offsets[pair, 1]
         angles[pair] = np.nan if x == 0 and y == 0 else np.arctan2(y, x)
     return angles
+
+
+@njit(cache=True, nogil=True)
+def nearest_kept(row_offsets, neighbors, rho, first, order, distance):  # type: ignore[no-untyped-def]
+    """For each vertex, the nearest of those that are kept.
+
+    In the given order, a vertex is kept if none that was kept before is within the distance.
+    """
+    nearest = np.full(len(first), np.inf)
+    owners = np.full(len(first), -1)
+    for v in order:
+        if owners[v] >= 0:
+            continue
+        owners[v], nearest[v] = v, -1.0
+        for pair in range(row_offsets[v], row_offsets[v + 1]):
+            w = first[v] + neighbors[pair]
+            if rho[pair] < min(distance, nearest[w]):
+                owners[w], nearest[w] = v, rho[pair]
+    return owners

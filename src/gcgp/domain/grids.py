@@ -53,7 +53,9 @@ class Grids(Domains):
         """Median over grids of the longer side in pixels."""
         return float(np.median(self.shapes.max(axis=1)))
 
-    def subsampled(self, stride: int) -> tuple[Grids, list[Int[np.ndarray, "_"]]]:
+    def subsampled(
+        self, stride: int, spacing: float = 1.0, kind: str = "auto"
+    ) -> tuple[Grids, list[Int[np.ndarray, "_"]]]:
         """Every `stride`-th row and column, from the middle of the first `stride` ones."""
         kept = [
             np.arange(height * width).reshape(height, width)[stride // 2 :: stride, stride // 2 :: stride]

@@ -31,8 +31,12 @@ class Meshes(Domains):
     meshes: tuple[Mesh, ...]
 
     coordinate_pattern: ClassVar[str] = r"rho|theta|rays:\d{1,4}(:curvature|:edge)?"
-    oriented: ClassVar[bool] = False
     costly_charts: ClassVar[bool] = True
+
+    @property
+    def oriented(self) -> bool:
+        """The first direction of a vertex is arbitrary."""
+        return False
 
     @property
     def chart_kinds(self) -> tuple[str, ...]:

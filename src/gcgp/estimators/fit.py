@@ -31,10 +31,13 @@ TRIAL_SIGNALS = 1_000
 """Training signals on which models are compared; more if they have very few vertices."""
 MIN_SCORED_TRIAL_SIGNALS, MAX_SCORED_TRIAL_SIGNALS = 400, 500
 """Half of them are scored by leave-one-out, but not fewer or more; the others give inducing patches."""
-MAX_POOLED_TRIAL_INDUCING = 600
-"""Inducing patches of pooled signals while models are compared."""
+MAX_POOLED_TRIAL_INDUCING = TRIAL_SIGNALS
+"""Inducing patches of pooled signals while models are compared: all trial signals, so that leaving one out is
+exact. With fewer, longer lengthscales seem to be better than they are."""
 POOLED_SIGNALS_PER_INDUCING = 2
 """Signals per inducing patch among which these are chosen if each signal is pooled to one patch."""
+POOLED_SAMPLE_COPIES = 2
+"""The patches of these signals, and those of them that become inducing patches."""
 MIN_SCORED_SIGNALS, MAX_SCORED_SIGNALS = 500, 2_000
 """Training signals on which variance and likelihood of the final model are selected: a quarter of them, but
 not fewer or more."""
@@ -198,7 +201,7 @@ def _pooled_sample(
     size = max(
         spec.convolution.columns(data.signals)["bins"].stop for spec in specs if spec.convolution.pooled
     )
-    affordable = int(context.memory / (4 * size * context.dtype.itemsize))
+    affordable = int(context.memory / (POOLED_SAMPLE_COPIES * size * context.dtype.itemsize))
     return max(trial, min(data.count, POOLED_SIGNALS_PER_INDUCING * n_inducing, affordable))
 
 

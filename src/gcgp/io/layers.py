@@ -36,6 +36,7 @@ LAYER_FIELDS: dict[str, checks.Check] = {
     "centered": checks.as_flag,
     "average": partial(checks.as_number, least=0.0, most=1e30),
     "stride": partial(checks.as_integer, least=1, most=MAX_STRIDE),
+    "spacing": as_scale,
     "rotation_average": checks.as_flag,
     "skip": checks.as_flag,
     "pool": as_pool,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -16,45 +16,52 @@ from gcgp.patches import Convolution
 from gcgp.weighting import Radial
 
 
-def subsampled(signals: Signals, stride: int) -> tuple[Signals, Int[np.ndarray, "kept"]]:
-    """Signals without channels on every `stride`-th vertex, and the vertices that are kept, as flat indices.
+@dataclass(frozen=True)
+class Stride:
+    """How far apart the vertices are that are kept, and how distances are measured.
 
-    >>> coarse, kept = subsampled(Signals.from_images(np.zeros((1, 4, 4))), 2)
+    >>> coarse, kept = Stride(2).subsampled(Signals.from_images(np.zeros((1, 4, 4))))
     >>> coarse.vertex_counts.tolist(), kept.tolist()
     ([4], [5, 7, 13, 15])
     """
-    if stride == 1:
-        empty = signals.values[:, :0]
-        return replace(signals, values=empty), np.arange(len(signals.values))
-    domains, kept = signals.domains.subsampled(stride)
-    starts = offsets_from_counts([len(rows) for rows in kept])
-    rows, offsets = take_segments(starts, signals.domain_of)
-    vertices = np.concatenate(kept)[rows] + np.repeat(signals.offsets[:-1], np.diff(offsets))
-    return Signals(signals.values[vertices, :0], offsets, domains, signals.domain_of), vertices
+
+    steps: int = 1
+    """On images, every so many rows and columns are kept; elsewhere, vertices so many spacings apart."""
+    spacing: float = 1.0
+    chart: str = "auto"
+
+    def subsampled(self, signals: Signals) -> tuple[Signals, Int[np.ndarray, "kept"]]:
+        """Signals without channels on the vertices that are kept, and flat indices of these."""
+        if self.steps == 1:
+            return replace(signals, values=signals.values[:, :0]), np.arange(len(signals.values))
+        domains, kept = signals.domains.subsampled(self.steps, self.spacing, self.chart)
+        starts = offsets_from_counts([len(rows) for rows in kept])
+        rows, offsets = take_segments(starts, signals.domain_of)
+        vertices = np.concatenate(kept)[rows] + np.repeat(signals.offsets[:-1], np.diff(offsets))
+        return Signals(signals.values[vertices, :0], offsets, domains, signals.domain_of), vertices
 
 
 def local_averages(
     values: Float[Tensor, "total_vertices channels"],
     signals: Signals,
     width: float,
-    stride: int,
+    stride: Stride,
     chart: Chart | Stencil | None,
-    kind: str,
 ) -> Float[Tensor, "kept channels"]:
-    """Averages with Gaussian weights of this width around every `stride`-th vertex; width 0: no average.
+    """Averages with Gaussian weights of this width around the vertices that are kept; width 0: no average.
 
     Vertices with areas count by these.
     """
+    if width > 0 and signals.domains.one_chart:
+        return _grid_averages(values, signals, width, stride.steps)
+    kept = torch.from_numpy(stride.subsampled(signals)[1])
     if width == 0:
-        if stride == 1:
-            return values
-        return values[torch.from_numpy(subsampled(signals, stride)[1])]
-    if signals.domains.one_chart:
-        return _grid_averages(values, signals, width, stride)
+        return values if stride.steps == 1 else values[kept]
     weighting = Radial([0.0], width).requires_grad_(False)
     has_areas = signals.domains.measure is not None
-    convolution = Convolution(weighting, kind, area_weighted=has_areas, dtype=values.dtype)
-    return convolution.patches(signals, chart, values=values).values
+    convolution = Convolution(weighting, stride.chart, area_weighted=has_areas, dtype=values.dtype)
+    centers = None if stride.steps == 1 else convolution.empty_patches(signals).select_rows(kept)
+    return convolution.patches(signals, chart, centers, values).values
 
 
 def average_reach(width: float) -> float:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gcgp.domain import Chart, Signals, Stencil
-from gcgp.layers.averages import average_reach, local_averages, subsampled
+from gcgp.layers.averages import Stride, average_reach, local_averages
 from gcgp.layers.pooling import Grid, flattened, pooled_outline, pooled_values
 from gcgp.patches import Convolution
 
@@ -46,6 +46,8 @@ class FittedLayer:
     average: float
     """Width of the local average; 0: none."""
     stride: int = 1
+    spacing: float = 1.0
+    """The distance that a stride of 1 stands for, except on images."""
     rotation_average: bool = False
     """Whether k is averaged over rotations of the directions of a patch."""
     skip: bool = False
@@ -131,11 +133,20 @@ class FittedLayer:
             return patches, None
         return patches, signals.domains.chart(["rho"], average_reach(self.average), self.convolution.chart)
 
+    @property
+    def steps(self) -> Stride:
+        """The stride, with the unit and the kind of distances."""
+        return Stride(self.stride, self.spacing, self.convolution.chart)
+
+    def subsampled(self, signals: Signals) -> tuple[Signals, np.ndarray]:
+        """The signals without channels on the vertices that the stride leaves, and which these are."""
+        return self.steps.subsampled(signals)
+
     def coarse(self, signals: Signals) -> tuple[Signals, np.ndarray]:
         """The signals without channels on the vertices of the result, and which vertices these are."""
+        kept, vertices = self.subsampled(signals)
         if self.pool is None:
-            return subsampled(signals, self.stride)
-        kept, vertices = subsampled(signals, self.stride)
+            return kept, vertices
         outline, first = pooled_outline(kept)
         return outline, vertices[first]
 
@@ -165,9 +176,9 @@ class FittedLayer:
         if self.skip:
             features = torch.cat([self._averaged(values, signals, average_chart), features], dim=1)
         if self.pool == "flatten":
-            features = flattened(features, subsampled(signals, self.stride)[0], self.flattened)
+            features = flattened(features, self.subsampled(signals)[0], self.flattened)
         if self.grid is not None:
-            features = self.grid.sums(features, subsampled(signals, self.stride)[0])
+            features = self.grid.sums(features, self.subsampled(signals)[0])
         if self.normalized:
             norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
             features = features / norms.clamp_min(torch.finfo(norms.dtype).tiny)
@@ -180,11 +191,10 @@ class FittedLayer:
         chart: Chart | Stencil | None,
     ) -> Float[Tensor, "kept channels"]:
         """The values after local averages, stride, and a mean or sum over all vertices."""
-        kind = self.convolution.chart
-        averaged = local_averages(values, signals, self.average, self.stride, chart, kind)
+        averaged = local_averages(values, signals, self.average, self.steps, chart)
         if self.pool not in ("mean", "sum"):
             return averaged
-        return pooled_values(averaged, subsampled(signals, self.stride)[0], mean=self.pool == "mean")
+        return pooled_values(averaged, self.subsampled(signals)[0], mean=self.pool == "mean")
 
     def prepared(self, patches: Float[Tensor, "rows dim"], channels: int) -> Float[Tensor, "rows dim"]:
         """The patches, centered if they are to be."""

@@ -21,7 +21,7 @@ from gcgp._runtime.errors import check_auto_or_bool, check_choice, check_integer
 from gcgp._runtime.memory import as_bytes, runs
 from gcgp.domain import Domains, Signals, as_signals
 from gcgp.domain.base import chart_kind
-from gcgp.layers.averages import subsampled
+from gcgp.layers.averages import Stride
 from gcgp.layers.fitted import LAYER_KERNELS, FittedLayer
 from gcgp.layers.pooling import POOLS, Grid, check_flattened
 from gcgp.patches import Convolution
@@ -66,7 +66,8 @@ class Layer(  # type: ignore[call-arg]
             the homogeneous kernel, if there is more than one bin.
         average: Standard deviation of the Gaussian weights of the local average, in units of ρ (pixels, or
             edges of unit length); 0: none.
-        stride: On images, keep every `stride`-th row and column.
+        stride: On images, keep every `stride`-th row and column; on graphs and meshes, as many vertices as
+            possible that are at least `stride` times the typical distance of neighbors in training apart.
         skip: Whether the channels of the result begin with those of the input, averaged likewise. The
             channels of a model then come from neighborhoods of several sizes.
         pool: How all vertices become one, so that what follows is a function of the whole signal instead of
@@ -183,9 +184,9 @@ class Layer(  # type: ignore[call-arg]
         self.validate()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         domains = signals.domains
-        if self.stride > 1:
-            domains.subsampled(self.stride)  # raises if that is impossible
         weighting = self._weighting(domains)
+        stride = Stride(int(self.stride), domains.spacing(), chart_kind(domains, self.chart))
+        coarse, _ = stride.subsampled(signals)  # raises if that is impossible
         convolution = Convolution(
             weighting.to(dtype).requires_grad_(False),
             chart_kind(domains, self.chart),
@@ -204,14 +205,13 @@ class Layer(  # type: ignore[call-arg]
             1.0,
             centered,
             float(self.average),
-            int(self.stride),
+            stride.steps,
+            stride.spacing,
             weighting.rotations is not None and not domains.oriented and not self.bin_counts,
             bool(self.skip),
             self.pool,
-            _flattened_vertices(signals, self.stride) if self.pool == "flatten" else 1,
-            Grid.over(subsampled(signals, self.stride)[0].domains, self.grid)
-            if self.pool == "grid"
-            else None,
+            _flattened_vertices(coarse) if self.pool == "flatten" else 1,
+            Grid.over(coarse.domains, self.grid) if self.pool == "grid" else None,
             bool(self.normalized),
         )
         if similar is not None:
@@ -290,11 +290,10 @@ def _sample(layer: FittedLayer, signals: Signals, rng: np.random.Generator) -> F
     return torch.cat(parts)
 
 
-def _flattened_vertices(signals: Signals, stride: int) -> int:
+def _flattened_vertices(signals: Signals) -> int:
     """The number of vertices of each signal that are flattened."""
-    kept, _ = subsampled(signals, stride)
-    count = int(kept.vertex_counts[0])
-    check_flattened(kept, count)
+    count = int(signals.vertex_counts[0])
+    check_flattened(signals, count)
     return count
 
 

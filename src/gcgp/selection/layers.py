@@ -42,16 +42,16 @@ def single_vertex(domains: Domains, chart: str) -> Weighting:
 def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredTerms]:
     """The hierarchical models that are compared with flat ones.
 
-    Images of one size: functions of the whole result of one layer, and of two. Images of several sizes:
-    5 × 5 pixels, averaged over about 5 × 5, with stride 2. Domains with two-dimensional coordinates: polar
-    bins, then a function of the sums in the cells of a grid. Others: neighborhoods of vertices as sharp
-    patterns (a soft Weisfeiler–Lehman step), a sum of terms of up to two such steps, and functions of the sum
-    or mean of the patterns of two or three steps. A thorough search adds more anchors or angles, and sums
-    over vertices.
+    Images of one size: a function of the whole result of one layer, and its sum with one of the result of two
+    layers. Images of several sizes: 5 × 5 pixels, averaged over about 5 × 5, with stride 2. Domains with
+    two-dimensional coordinates: polar bins, then a function of the sums in the cells of a grid. Others:
+    neighborhoods of vertices as sharp patterns (a soft Weisfeiler–Lehman step), a sum of terms of up to two
+    such steps, and functions of the sum or mean of the patterns of two or three steps. A thorough search adds
+    fewer layers or more angles, and sums over vertices.
     """
     single = single_vertex(domains, chart)
     if domains.one_chart and domains.offers("offset"):
-        return [((single, chain),) for chain in _image_layers(domains, search)]
+        return [tuple((single, chain) for chain in chains) for chains in _image_layers(domains, search)]
     if domains.position_dimensions == 2 and chart == "euclidean":
         return [((single, (layer,)),) for layer in _planar_layers(domains, chart, search)]
     distance = spacing(domains, chart)
@@ -94,16 +94,18 @@ def _planar_layers(domains: Domains, chart: str, search: str) -> list[Layer]:
     return layers
 
 
-def _image_layers(domains: Domains, search: str) -> list[tuple[Layer, ...]]:
+def _image_layers(domains: Domains, search: str) -> list[tuple[tuple[Layer, ...], ...]]:
+    """The chains of layers of each model, one per term."""
     whole = len(domains) == 1
     if domains.extent() < SMALL_IMAGE:
         local = Layer(Box(3, inside=False), n_anchors=64, average=1.0)
         side_by_side = Layer(Box(3, inside=False), n_anchors=64, average=1.0, pool="flatten", normalized=True)
-        return [(local,), *([(side_by_side,)] if whole else [])]
+        return [((local,),), *([((side_by_side,),)] if whole else [])]
     local = Layer(n_anchors=128, average=2.0, stride=2)
     larger = Layer(Box(7, inside=False), n_anchors=128, average=2.0, stride=2)
     if not whole:
-        return [(local,)] if search == "fast" else [(local,), (larger,)]
+        return [((local,),)] if search == "fast" else [((local,),), ((larger,),)]
+    one = Layer(n_anchors=256, lengthscale=0.4, average=3.5, stride=4, pool="flatten", normalized=True)
     first = Layer(n_anchors=64, average=1.0, stride=2)
     second = Layer(
         Box(3, inside=False),
@@ -115,9 +117,7 @@ def _image_layers(domains: Domains, search: str) -> list[tuple[Layer, ...]]:
         pool="flatten",
         normalized=True,
     )
-    one = Layer(n_anchors=128, average=3.0, stride=4, pool="flatten", normalized=True)
-    chains: list[tuple[Layer, ...]] = [(one,), (first, second)]
+    models: list[tuple[tuple[Layer, ...], ...]] = [((one,),), ((one,), (first, second))]
     if search == "thorough":
-        finer = Layer(n_anchors=256, lengthscale=0.4, average=3.0, stride=4, pool="flatten", normalized=True)
-        chains += [(finer,), (local,), (larger,)]
-    return chains
+        models += [((first, second),), ((local,),), ((larger,),)]
+    return models

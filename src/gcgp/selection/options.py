@@ -30,7 +30,7 @@ Chain = tuple[Layer, ...]
 MIN_DEFAULT_INDUCING, MAX_DEFAULT_INDUCING = 750, 1_500
 """Inducing patches per scale: few and many training signals."""
 MAX_POOLED_INDUCING = 3_000
-"""Inducing patches per scale if layers pool signals."""
+"""Inducing patches of all scales together if layers pool signals."""
 LEARNED_BY_DEFAULT = (
     "lengthscale",
     "variance",
@@ -216,7 +216,7 @@ class ModelOptions:
         if self.search is None or not self.auto_inducing:
             return self.n_inducing
         if pooled:
-            return MAX_POOLED_INDUCING
+            return MAX_POOLED_INDUCING // scales
         return min(self.n_inducing, MAX_DEFAULT_INDUCING // scales)
 
     @property
