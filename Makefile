@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(RUN) -m experiments demo --json demo.json --picture demo.png
 
-# TABLE is mnist, superpixels, ablation, faust, uncertainty, few-labels or figures; ARGS are further options, such as --jobs 2.
+# TABLE is mnist, superpixels, ablation, faust, uncertainty, few-labels, graphs or figures; ARGS are further options, such as --jobs 2.
 reproduce: $(READY)
 	$(RUN) -m experiments $(or $(TABLE),$(error set TABLE, for example: make reproduce TABLE=faust)) $(ARGS)
 

@@ -147,6 +147,19 @@ def fit_defaults(train: Any, labels: np.ndarray, inducing: int | None, seed: int
     return as_trained(GCGPClassifier(n_inducing=inducing or "auto", random_state=seed).fit(train, labels))
 
 
+def layered_model(inference: str = "closed-form") -> Fit:
+    """gcgp with hierarchical models among those that it compares, and defaults otherwise."""
+
+    def fit(train: Any, labels: np.ndarray, inducing: int | None, seed: int) -> TrainedModel:
+        size: Any = inducing or "auto"
+        model = GCGPClassifier(layers="auto", inference=inference, n_inducing=size, random_state=seed)
+        model.fit(train, labels)
+        chains = [" → ".join(map(repr, term.convolution.layers)) for term in model.features_.terms]
+        return as_trained(model, layers=[chain or "none" for chain in chains])
+
+    return fit
+
+
 def averaged_model(candidates: dict[str, Options]) -> Fit:
     """The mean of the probabilities of all candidates on meshes, which are too few to select one."""
 

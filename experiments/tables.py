@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import few_labels, models
+from experiments import few_labels, graph_datasets, models
 from experiments.data import Split, digits, persons
 from experiments.image_networks import few_label_network, fit_image_network
 from experiments.metrics import Scores, calibration, peak_memory
@@ -193,6 +193,7 @@ TABLES = {
                 f"{CLOSED_FORM}; radii and width not learned",
             ),
             "gcgp-best": Row("GCGP, best, refined means", models.BEST_ON_IMAGES),
+            "gcgp-layers": Row("GCGP, layers, refined means", models.layered_model("refined")),
         },
         1,
         _sizes(),
@@ -205,6 +206,7 @@ TABLES = {
             "monet": Row("MoNet", graph_network("monet"), {ALL_DATA: 0.089}, FEW_EPOCHS),
             "gcgp": Row("GCGP, 3 × 8 bins", models.PAPER_ON_GRAPHS, {ALL_DATA: 0.042}, CLOSED_FORM),
             "gcgp-best": Row("GCGP, best, refined means", models.BEST_ON_GRAPHS),
+            "gcgp-layers": Row("GCGP, layers, refined means", models.layered_model("refined")),
         },
         1,
         _sizes(),
@@ -221,6 +223,7 @@ TABLES = {
                 CLOSED_FORM,
             ),
             "gcgp-best": Row("GCGP, best, refined means", models.BEST_ON_GRAPHS),
+            "gcgp-layers": Row("GCGP, layers, refined means", models.layered_model("refined")),
         },
         5,
         _sizes(*ABLATION_SIZES),
@@ -263,6 +266,7 @@ TABLES = {
         "Few labels",
         {
             "gcgp": Row("GCGP, defaults", models.fit_defaults),
+            "gcgp-layers": Row('GCGP, layers="auto"', models.layered_model()),
             "cnn": Row("small CNN", few_label_network(shifted=False), applies=few_labels.is_image_condition),
             "cnn-shifted": Row(
                 "small CNN, shifted images",
@@ -283,5 +287,15 @@ TABLES = {
         5,
         few_labels.conditions,
         few_labels.split,
+    ),
+    "graphs": Table(
+        "Classification of graphs",
+        {
+            "gcgp": Row("GCGP, defaults", models.fit_defaults),
+            "gcgp-layers": Row('GCGP, layers="auto"', models.layered_model()),
+        },
+        graph_datasets.FOLDS,
+        graph_datasets.conditions,
+        graph_datasets.split,
     ),
 }

@@ -84,9 +84,11 @@ def test_models_run_only_on_their_kind_of_data(tmp_path):
     runs = TABLES["few-labels"].runs("few-labels", [], 1, Settings(str(tmp_path), 1, None, 100))
     assert [(run.model, run.condition) for run in runs] == [
         ("gcgp", "MNIST, 10 labels"),
+        ("gcgp-layers", "MNIST, 10 labels"),
         ("cnn", "MNIST, 10 labels"),
         ("cnn-shifted", "MNIST, 10 labels"),
         ("gcgp", "TOSCA, 1 per class, 100 vertices"),
+        ("gcgp-layers", "TOSCA, 1 per class, 100 vertices"),
         ("shape-dna", "TOSCA, 1 per class, 100 vertices"),
         ("signatures", "TOSCA, 1 per class, 100 vertices"),
     ]
