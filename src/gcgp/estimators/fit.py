@@ -143,7 +143,9 @@ def _inference_problem(
     counts = [options.inducing_per_scale(len(specs), pooled=spec.convolution.pooled) for spec in specs]
     used = len(trial_rows)  # leading signals of the order, which may give inducing patches
     if learned_inducing is None and any(spec.convolution.pooled for spec in specs):
-        used = _pooled_sample(data, specs, max(counts), used, context)
+        # The default number of inducing patches is limited by memory, one that the user gave is not.
+        least = used if options.auto_inducing else max(used, min(data.count, max(counts)))
+        used = _pooled_sample(data, specs, max(counts), least, context)
         sample = data.gathered(order[:used]).signals
         specs = [
             spec.with_convolution(spec.convolution, sample, context.memory, rng)
@@ -195,14 +197,14 @@ def _with_all_columns(candidate: Candidate, trial: Signals, context: FitContext)
 
 
 def _pooled_sample(
-    data: TrainingSet, specs: Sequence[TermSpec], n_inducing: int, trial: int, context: FitContext
+    data: TrainingSet, specs: Sequence[TermSpec], n_inducing: int, least: int, context: FitContext
 ) -> int:
     """How many signals give inducing patches where each has only one patch, as the memory limit allows."""
     size = max(
         spec.convolution.columns(data.signals)["bins"].stop for spec in specs if spec.convolution.pooled
     )
     affordable = int(context.memory / (POOLED_SAMPLE_COPIES * size * context.dtype.itemsize))
-    return max(trial, min(data.count, POOLED_SIGNALS_PER_INDUCING * n_inducing, affordable))
+    return max(least, min(data.count, POOLED_SIGNALS_PER_INDUCING * n_inducing, affordable))
 
 
 def _random_order(data: TrainingSet, rng: np.random.Generator) -> Int[np.ndarray, "N"]:
