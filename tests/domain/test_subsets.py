@@ -7,7 +7,7 @@ import pytest
 
 from gcgp import Signals, articulated_bodies
 from gcgp.domain import Graphs, Meshes
-from gcgp.domain.subsets import Subset
+from gcgp.domain.subsets import Subsets
 
 
 def geometric_graphs(count=4, seed=0):
@@ -44,7 +44,7 @@ CASES = [(geometric_graphs, "euclidean", 1.2), (geometric_graphs, "path", 1.2), 
 @pytest.mark.parametrize(("domains", "kind", "distance"), CASES)
 def test_kept_vertices_are_apart_and_near_to_all_others(domains, kind, distance):
     domains = domains()
-    subset = Subset.spread(domains, distance, kind)
+    subset = Subsets.spread(domains, distance, kind)
     tables = dense(domains.chart(["rho"], 3 * distance, kind), domains.vertex_counts)
     assert len(subset.kept) < domains.vertex_counts.sum()
     for table, kept in zip(tables, subset.kept_of_each, strict=True):
@@ -56,7 +56,7 @@ def test_kept_vertices_are_apart_and_near_to_all_others(domains, kind, distance)
 @pytest.mark.parametrize(("domains", "kind", "distance"), CASES)
 def test_charts_have_the_distances_of_the_whole_domains(domains, kind, distance):
     domains = domains()
-    subset = Subset.spread(domains, distance, kind)
+    subset = Subsets.spread(domains, distance, kind)
     whole = dense(domains.chart(["rho"], 2 * distance, kind), domains.vertex_counts)
     coarse = dense(subset.chart(["rho"], 2 * distance, kind), subset.vertex_counts)
     for table, part, kept in zip(whole, coarse, subset.kept_of_each, strict=True):
@@ -70,7 +70,7 @@ def test_charts_have_the_distances_of_the_whole_domains(domains, kind, distance)
 
 def test_areas_of_kept_vertices_add_up():
     meshes = bodies()
-    subset = Subset.spread(meshes, 0.2)
+    subset = Subsets.spread(meshes, 0.2)
     starts = np.cumsum([0, *subset.vertex_counts])[:-1]
     np.testing.assert_allclose(
         np.add.reduceat(subset.measure, starts), [mesh.vertex_areas.sum() for mesh in meshes]
@@ -81,12 +81,12 @@ def test_areas_of_kept_vertices_add_up():
 @pytest.mark.parametrize("domains", [geometric_graphs, bodies])
 def test_chosen_and_concatenated_subsets(domains):
     whole = domains()
-    subset = Subset.spread(whole, 0.5)
+    subset = Subsets.spread(whole, 0.5)
     chosen = subset.take(np.array([1, 0]))
-    expected = Subset.spread(whole.take(np.array([1, 0])), 0.5)
+    expected = Subsets.spread(whole.take(np.array([1, 0])), 0.5)
     assert chosen.kept.tolist() == expected.kept.tolist()
     assert chosen.vertex_counts.tolist() == subset.vertex_counts[[1, 0]].tolist()
-    joined, indices = Subset.concatenate([chosen, subset])
+    joined, indices = Subsets.concatenate([chosen, subset])
     assert [part.tolist() for part in indices] == [[0, 1], list(range(2, 2 + len(whole)))]
     back = joined.take(indices[1])
     for array, given in zip(back.arrays(), subset.arrays(), strict=True):
@@ -108,5 +108,5 @@ def test_the_order_of_vertices_does_not_matter():
         coordinates=graph.coordinates[order],
     )
     for kind in ("euclidean", "path"):
-        kept, other = (Subset.spread(domains, 1.0, kind).kept for domains in (graph, turned))
+        kept, other = (Subsets.spread(domains, 1.0, kind).kept for domains in (graph, turned))
         assert sorted(order[other]) == kept.tolist()

@@ -6,6 +6,7 @@ import torch
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
+import gcgp
 from gcgp import Box, GCGPClassifier, GeodesicPolar, Layer, Patch, Polar, Radial, Signals, articulated_bodies
 from gcgp.layers import fit_layers
 from gcgp.patches import Convolution
@@ -166,6 +167,21 @@ def test_strides_on_graphs_leave_features_of_vertices_that_are_apart(average):
     assert result.vertex_counts.tolist() == coarse.vertex_counts.tolist()
     for size, count in zip(signals.vertex_counts, result.vertex_counts, strict=True):
         assert size / 3 <= count <= (size + 1) / 2  # of a path
+
+
+def test_a_model_of_coarse_graphs_is_saved(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.arange(20) % 2
+    values = rng.normal(size=(20, 12, 1)) + labels[:, None, None]
+    graphs = Signals.from_graphs(values, [[[0, 1]]] * 20, coordinates=rng.uniform(0, 4, (20, 12, 2)))
+    pipeline = make_pipeline(Layer(n_anchors=6, stride=2), GCGPClassifier(n_inducing=10, search=None))
+    pipeline.fit(graphs, labels)
+    coarse = pipeline[0].transform(graphs)
+    assert "on subsets" in repr(coarse)
+    assert coarse.vertex_counts.max() < 12
+    pipeline[-1].save(tmp_path / "model.gcgp")
+    loaded = gcgp.load(tmp_path / "model.gcgp")
+    assert np.array_equal(loaded.predict_proba(coarse), pipeline.predict_proba(graphs))
 
 
 def test_unsuitable_layers_are_value_errors():

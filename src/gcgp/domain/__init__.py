@@ -10,6 +10,7 @@ from gcgp.domain.grids import Grids
 from gcgp.domain.meshes import Meshes
 from gcgp.domain.points import Points
 from gcgp.domain.signals import Signals
+from gcgp.domain.subsets import Subsets
 from gcgp.domain.superpixels import superpixels
 from gcgp.mesh.mesh import Mesh
 
@@ -23,6 +24,7 @@ __all__ = [
     "Points",
     "Signals",
     "Stencil",
+    "Subsets",
     "as_signals",
     "superpixels",
 ]

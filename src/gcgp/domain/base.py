@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from gcgp._numerics.segments import offsets_from_counts
 
 if TYPE_CHECKING:
-    from gcgp.domain.subsets import Subset
+    from gcgp.domain.subsets import Subsets
 
 Rows: TypeAlias = Int[np.ndarray, "chosen"] | None
 VertexValues: TypeAlias = Float[np.ndarray, "total_vertices"]
@@ -161,16 +161,16 @@ class Domains(ABC):
 
         Distances are those of charts of this kind.
         """
-        from gcgp.domain.subsets import Subset
+        from gcgp.domain.subsets import Subsets
 
         distance = stride * spacing
         if (distance, kind) not in self._subsets:
-            self._subsets[distance, kind] = Subset.spread(self, distance, kind)
+            self._subsets[distance, kind] = Subsets.spread(self, distance, kind)
         coarse = self._subsets[distance, kind]
         return coarse, coarse.kept_of_each
 
     @cached_property
-    def _subsets(self) -> dict[tuple[float, str], Subset]:
+    def _subsets(self) -> dict[tuple[float, str], Subsets]:
         """Coarse domains by distance and chart kind: each layer needs them several times."""
         return {}
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from gcgp._numerics.segments import offsets_from_counts, repeat_starts, take_segments
 from gcgp.domain.base import Chart, Domains, Rows, Stencil, VertexValues
+from gcgp.domain.graphs import Graphs
+from gcgp.domain.meshes import Meshes
 
 CENTRALITY_ROUNDS = 5
 CENTRALITY_DIGITS = 9
@@ -19,7 +21,7 @@ DISTANCE_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Subset(Domains):
+class Subsets(Domains):
     """Some vertices of each domain.
 
     A chart has the coordinates of the whole domains, but only these vertices.
@@ -33,8 +35,10 @@ class Subset(Domains):
     areas: Float[np.ndarray, "kept"] | None = None
     """Of each vertex and those that are nearest to it; None if the domains have no areas."""
 
+    coordinate_pattern: ClassVar[str] = "|".join([Graphs.coordinate_pattern, Meshes.coordinate_pattern])
+
     @classmethod
-    def spread(cls, domains: Domains, distance: float, kind: str = "auto") -> Subset:
+    def spread(cls, domains: Domains, distance: float, kind: str = "auto") -> Subsets:
         """As many vertices as possible that are at least `distance` apart: all others are nearer to one.
 
         Central vertices come first, so that the numbering of vertices matters for ties only.
@@ -105,17 +109,17 @@ class Subset(Domains):
         """The least distance between two vertices."""
         return self.distance
 
-    def take(self, indices: Int[np.ndarray, "chosen"]) -> Subset:
+    def take(self, indices: Int[np.ndarray, "chosen"]) -> Subsets:
         """The chosen domains, in that order."""
         offsets = offsets_from_counts(self.vertex_counts)
         rows, taken = take_segments(offsets, indices)
         whole = self.whole.take(indices)
         shift = offsets_from_counts(whole.vertex_counts)[:-1] - self._whole_offsets[indices]
         kept = self.kept[rows] + np.repeat(shift, np.diff(taken))
-        return Subset(whole, kept, self.distance, None if self.areas is None else self.areas[rows])
+        return Subsets(whole, kept, self.distance, None if self.areas is None else self.areas[rows])
 
     @classmethod
-    def concatenate(cls, parts: Sequence[Subset]) -> tuple[Subset, list[Int[np.ndarray, "_"]]]:
+    def concatenate(cls, parts: Sequence[Subsets]) -> tuple[Subsets, list[Int[np.ndarray, "_"]]]:
         """All domains of all parts, one after the other."""
         whole, indices = type(parts[0].whole).concatenate([part.whole for part in parts])
         starts = offsets_from_counts([part._whole_offsets[-1] for part in parts])
