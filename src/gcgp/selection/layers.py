@@ -70,7 +70,7 @@ def candidate_layers(domains: Domains, chart: str, search: str) -> list[LayeredT
     near = Radial([0.0, distance], distance / 2)
     steps: LayeredTerms = ((single, ()), (single, (pattern(),)), (single, (pattern(), pattern())))
     whole: list[LayeredTerms] = [
-        ((single, (*[pattern(512, skip=True)] * (depth - 1), pattern(512, skip=True, pool=pool))),)
+        ((single, (*[pattern(1_024, skip=True)] * (depth - 1), pattern(1_024, skip=True, pool=pool))),)
         for depth, pool in ((2, "sum"), (3, "sum"), (2, "mean"))
     ]
     return [((near, (pattern(),)),), steps, *whole]
