@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gcgp.domain import Signals
-from gcgp.selection.distances import ROUNDING_ULPS
+from gcgp.selection.patch_distances import ROUNDING_ULPS
 from gcgp.selection.term_specs import TermSpec
 
 USER_STACK_LEVEL = 5

@@ -24,8 +24,8 @@ from gcgp.layers import FittedLayer
 from gcgp.layers.convolution import layered
 from gcgp.patches import Convolution, Patches
 from gcgp.selection.configurations import Configuration
-from gcgp.selection.distances import isometric_coordinates, median_distance
 from gcgp.selection.options import ModelOptions
+from gcgp.selection.patch_distances import isometric_coordinates, median_distance
 from gcgp.weighting import Weighting
 
 Lengthscales = dict[str, Any]

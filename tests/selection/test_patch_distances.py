@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gcgp.selection.distances import isometric_coordinates, median_distance
+from gcgp.selection.patch_distances import isometric_coordinates, median_distance
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
