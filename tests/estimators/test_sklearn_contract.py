@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gcgp import GCGPClassifier, GCGPRegressor, Patch, Runtime, Signals
+from gcgp import GCGPClassifier, GCGPRegressor, Patch, Radial, Runtime, Signals
 
 
 def rows_as_signals(table):
@@ -43,11 +43,12 @@ class TableRegressor(TableMixin, GCGPRegressor):
 
 
 OPTIONS = {
+    "weighting": Radial([0.0, 1.0]),  # fewer models are compared in each of many fits
+    "kernel": "rbf",
+    "chart": "euclidean",
     "patch": Patch(position=0.3),
     "runtime": Runtime(dtype="float64"),
     "n_inducing": 20,
-    "kernel": "rbf",  # with the chart, fewer models are compared in each of many fits
-    "chart": "euclidean",
 }
 
 
