@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gcgp import GCGPClassifier, GCGPRegressor, Patch, Radial, Runtime, Signals
+from gcgp import GCGPClassifier, GCGPRegressor, Patch, Runtime, Signals
 
 
 def rows_as_signals(table):
@@ -43,7 +43,7 @@ class TableRegressor(TableMixin, GCGPRegressor):
 
 
 OPTIONS = {
-    "weighting": Radial([0.0, 1.0]),  # fewer models are compared in each of many fits
+    "weighting": "radial",  # fewer models are compared in each of many fits
     "kernel": "rbf",
     "chart": "euclidean",
     "patch": Patch(position=0.3),
