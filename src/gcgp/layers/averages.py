@@ -26,7 +26,7 @@ class Stride:
     """
 
     steps: int = 1
-    """On images, every so many rows and columns are kept; elsewhere, vertices so many spacings apart."""
+    """On images, the distance between kept rows and columns; elsewhere, a multiple of the spacing."""
     spacing: float = 1.0
     chart: str = "auto"
 
