@@ -39,14 +39,16 @@ class Subsets(Domains):
 
     @classmethod
     def spread(cls, domains: Domains, distance: float, kind: str = "auto") -> Subsets:
-        """As many vertices as possible that are at least `distance` apart: all others are nearer to one.
+        """Vertices that are at least `distance` apart, so many that no other can be added.
 
         Central vertices come first, so that the numbering of vertices matters for ties only.
         """
         from gcgp.domain.graph_loops import nearest_kept
 
         chart = domains.chart(["rho"], distance, kind)
-        assert isinstance(chart, Chart)
+        if not isinstance(chart, Chart):
+            name = type(domains).__name__.lower()
+            raise ValueError(f"stride: {name} have one chart for all vertices and need a `subsampled` method")
         starts = repeat_starts(offsets_from_counts(domains.vertex_counts))
         rho = np.asarray(chart.coordinates["rho"], dtype=np.float64)
         centrality = _centrality(chart, rho / distance, starts)

@@ -66,8 +66,8 @@ class Layer(  # type: ignore[call-arg]
             the homogeneous kernel, if there is more than one bin.
         average: Standard deviation of the Gaussian weights of the local average, in units of ρ (pixels, or
             edges of unit length); 0: none.
-        stride: On images, keep every `stride`-th row and column; on graphs and meshes, as many vertices as
-            possible whose distances are at least `stride` times the typical distance of training neighbors.
+        stride: On images, keep every `stride`-th row and column; on graphs and meshes, vertices whose
+            distances are at least `stride` times the typical distance of neighbors, until none can be added.
         skip: Whether the channels of the result begin with those of the input, averaged likewise. The
             channels of a model then come from neighborhoods of several sizes.
         pool: How all vertices become one, so that what follows is a function of the whole signal instead of
